@@ -1,7 +1,6 @@
 /* dequantise: the weights that bytes stand for (common/ops/quantised.h), one by one, in float, which
  * is exact: the oracle has the same, as doubles. */
-#include "common/ops/quantised.h"
-#include "ref/ref.h"
+#include "ref/decode.h"
 
 static float f16_at(const uint8_t *at)
 {
@@ -73,24 +72,37 @@ static float nf4(const struct dequantise *a, int64_t place, int64_t block)
 }
 
 /* A weight does not depend on the others. */
-static int forward(const struct call *f)
+static float weight_of(const struct call *f, const struct dequantise *a, int64_t i)
 {
-    const struct dequantise *a = ARGS(f, dequantise);
     const enum quantised format = (enum quantised)f->choice[QUANTISED_FORMAT];
     static float (*const weight[])(const uint8_t *, int) = {q4_k, q5_k, q6_k, q8_0};
     const struct quantised_block b = quantised_block(format);
+    const uint8_t *block = (const uint8_t *)a->W + i / b.weights * b.bytes;
+
+    return format == NF4 ? nf4(a, i, DIM(f, 'G')) : weight[format](block, (int)(i % b.weights));
+}
+
+void REF(decode)(const struct call *f, const struct dequantise *a, real *w)
+{
+    const int64_t n = DIM(f, 'N') * DIM(f, 'K');
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        w[i] = weight_of(f, a, i);
+}
+
+static int forward(const struct call *f)
+{
+    const struct dequantise *a = ARGS(f, dequantise);
     const int64_t n = DIM(f, 'N') * DIM(f, 'K');
     num *w = a->w;
 
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i++) {
-        const uint8_t *block = (const uint8_t *)a->W + i / b.weights * b.bytes;
-        const float x =
-            format == NF4 ? nf4(a, i, DIM(f, 'G')) : weight[format](block, (int)(i % b.weights));
 #ifdef NARROW
-        w[i] = store(x);
+        w[i] = store(weight_of(f, a, i));
 #else
-        w[i] = x;
+        w[i] = weight_of(f, a, i);
 #endif
     }
     return 0;

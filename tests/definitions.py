@@ -206,6 +206,14 @@ DEFINITIONS["dequantise"] = Definition(definitions_quantised.dequantise, 0)
 DEFINITIONS["quantise"] = Definition(definitions_quantised.quantise, 0)
 
 
+def gemm_quantised_roundings(a, given, results):
+    sizes = definitions_quantised.gemm_quantised(a, given, sizes=True)
+    return of_sums(int(a["dim_in"]), sizes["y"], results["y"])
+
+
+DEFINITIONS["gemm_quantised"] = Definition(definitions_quantised.gemm_quantised, gemm_quantised_roundings)
+
+
 # ---- matrix products ----
 
 def gemm_roundings(a, given, results):

@@ -101,6 +101,18 @@ def dequantise(a, given):
     return {"w": w.reshape(N, K).astype(float)}
 
 
+def gemm_quantised(a, given, sizes=False):
+    """Of each of `weights` matrices; one alone has no axis of them.  With `sizes` the roots of sums of
+    squares."""
+    many = int(a["weights"]) > 1
+    y = []
+    for i in range(int(a["weights"])):
+        of_one = {name: x[i] if many else x for name, x in given.items()}
+        x, w = of_one["x"], dequantise(a, of_one)["w"]
+        y.append(np.sqrt(x**2 @ w.T**2) if sizes else x @ w.T)
+    return {"y": np.stack(y) if many else y[0]}
+
+
 def q8_0_bytes(w):
     """Rows of blocks, as ggml's quantize_row_q8_0_ref()."""
     x = w.reshape(-1, 32)

@@ -403,6 +403,9 @@ struct impl {
     int accumulates OR_NONE;
     /* Its passes use cuBLAS, or may: a call on the caller's memory has a workspace for that. */
     int products OR_NONE;
+    /* Where the contract says `blas`: the bits of a row still do not depend on its index, nor on the
+     * other rows. */
+    int rows_alone OR_NONE;
 };
 
 /* The kernels of an operation on a backend: they end with NULL, the preferred one is first. */

@@ -135,6 +135,12 @@ static void reverse_all(const struct run *c, struct tensors *t, int i, struct ex
     reverse(t->g[i], a, row_bytes(&c->call, i, a));
 }
 
+/* May the bits of a row depend on its index, and on the other rows? */
+static int may_differ(const struct call *f)
+{
+    return f->op->blas && !f->kernel->rows_alone;
+}
+
 static int check_batch(const struct run *c, const struct tensors *inputs,
                        const struct tensors *want, struct bounds *bounds, struct verdicts *list)
 {
@@ -146,7 +152,8 @@ static int check_batch(const struct run *c, const struct tensors *inputs,
         struct extent a = extent(&c->call, i, op_batch(&c->call));
         reverse_all(c, t, i, a);
         reverse(t->g0[i], a, row_bytes(&c->call, i, a));
-        loose[i] = o->blas || !a.length; /* a sum over the batch has another order now */
+        loose[i] =
+            may_differ(&c->call) || !a.length; /* a sum over the batch has another order now */
     }
     if (!e)
         e = run_op(c, t, NULL);
@@ -449,7 +456,6 @@ static int saved_in_full(const struct run *c)
 int check_properties(const struct run *call, const struct tensors *inputs, struct bounds *bounds,
                      struct verdicts *list)
 {
-    const struct op *o = call->call.op;
     const char batch = op_batch(&call->call), time = op_time(&call->call);
     struct run c = *call;
     struct tensors *want = tensors_copy(&c.call, inputs);
@@ -468,7 +474,7 @@ int check_properties(const struct run *call, const struct tensors *inputs, struc
     c.other_poison = 0;
     if (batch && DIM(&c.call, batch) > 1)
         e = e || check_batch(&c, inputs, want, bounds, list);
-    if (batch && !o->blas && DIM(&c.call, batch) > 1 && takes(&c, batch, 1))
+    if (batch && !may_differ(&c.call) && DIM(&c.call, batch) > 1 && takes(&c, batch, 1))
         e = e || check_alone(&c, inputs, want, list);
     if (time && DIM(&c.call, time) > 1) {
         int64_t T = DIM(&c.call, time);

@@ -6,69 +6,46 @@
 
 #include "common/base/err.h"
 #include "common/base/half.h"
-#include "common/call/op.h"
-#include "common/ops/quantised.h"
+#include "common/ops/quantised_op.h"
 
 /* ---- parameters and sizes ---- */
 
-static const char *const formats[] = {"q4_k", "q5_k", "q6_k", "q8_0", "nf4", NULL};
-
-enum { WEIGHTS, RANDOM, HARD };
-static const char *const data[] = {"weights", "random", "hard", NULL};
-
-static enum quantised format_of(const struct call *f)
-{
-    return (enum quantised)f->choice[QUANTISED_FORMAT];
-}
-
-static int is_nf4(const struct call *f)
-{
-    return format_of(f) == NF4;
-}
+const char *const quantised_formats[] = {"q4_k", "q5_k", "q6_k", "q8_0", "nf4", NULL};
+const char *const quantised_data[] = {"weights", "random", "hard", NULL};
 
 static int is_k_quant(const struct call *f)
 {
-    return format_of(f) <= Q6_K;
+    return quantised_format(f) <= Q6_K;
 }
 
-OF_CALL(int, is_single, is_nf4(f) && !f->choice[QUANTISED_DOUBLE])
-OF_CALL(int, is_double, is_nf4(f) && f->choice[QUANTISED_DOUBLE])
-OF_CALL(int, has_rows, !is_nf4(f))
-OF_CALL(const char *, only_nf4, is_nf4(f) ? NULL : "only nf4 has it")
-OF_CALL(const char *, shape_of_W, is_nf4(f) ? "P" : "NR")
+int quantised_is_single(const struct call *f)
+{
+    return quantised_is_nf4(f) && !f->choice[QUANTISED_DOUBLE];
+}
 
-OF_CALL(int, whole_blocks, is_nf4(f) ? 1 : quantised_block(format_of(f)).weights)
+int quantised_is_double(const struct call *f)
+{
+    return quantised_is_nf4(f) && f->choice[QUANTISED_DOUBLE];
+}
 
-/* The parameters of both; of `data`, its choices and what they are. */
-#define QUANTISED_PARAMS(data_, help_)                                                             \
-    [QUANTISED_N] = SIZE_PARAM("dim_out", 'N', 4096, "rows of W"),                                 \
-    [QUANTISED_K] = {.name = "dim_in",                                                             \
-                     .letter = 'K',                                                                \
-                     .initial = 4096,                                                              \
-                     .min = 1,                                                                     \
-                     .max = 1 << 30,                                                               \
-                     .help = "weights of a row",                                                   \
-                     .multiple = whole_blocks},                                                    \
-    [QUANTISED_FORMAT] = CHOICE_PARAM("format", formats, 0, "how W is stored"),                    \
-    [QUANTISED_DOUBLE] = {.name = "double_quant",                                                  \
-                          .choices = no_yes,                                                       \
-                          .initial = 1,                                                            \
-                          .help = "are the scales of blocks quantised, too?",                      \
-                          .unless = only_nf4},                                                     \
-    [QUANTISED_BLOCK] = {.name = "block",                                                          \
-                         .letter = 'G',                                                            \
-                         .initial = 64,                                                            \
-                         .min = 32,                                                                \
-                         .max = 256,                                                               \
-                         .help = "weights that share a scale: 32, 64, 128, 256",                   \
-                         .unless = only_nf4},                                                      \
-    [QUANTISED_DATA] = CHOICE_PARAM("data", data_, WEIGHTS, help_)
+const char *quantised_only_nf4(const struct call *f)
+{
+    return quantised_is_nf4(f) ? NULL : "only nf4 has it";
+}
+
+int quantised_whole_blocks(const struct call *f)
+{
+    return quantised_is_nf4(f) ? 1 : quantised_block(quantised_format(f)).weights;
+}
+
+OF_CALL(int, has_rows, !quantised_is_nf4(f))
+OF_CALL(const char *, shape_of_W, quantised_is_nf4(f) ? "P" : "NR")
 
 static const struct param params[] = {
-    QUANTISED_PARAMS(data, "N(0, 1 / dim_in) about, random bytes, or hard blocks")};
+    QUANTISED_PARAMS(quantised_data, "N(0, 1 / dim_in) about, random bytes, or hard blocks")};
 
-static const struct axis axes[] = {{'R', "row_bytes"}, {'P', "bytes"}, {'B', "blocks"},
-                                   {'C', "groups"},    {'A', "one"},   {0, NULL}};
+const struct axis quantised_axes[] = {{'R', "row_bytes"}, {'P', "bytes"}, {'B', "blocks"},
+                                      {'C', "groups"},    {'A', "one"},   {0, NULL}};
 
 static int64_t round_up(int64_t n, int64_t by)
 {
@@ -79,20 +56,20 @@ static int no_whole_blocks(const struct call *f, int block)
 {
     const int64_t K = DIM(f, 'K');
     return err_set("dim_in = %" PRId64 ": rows of %s are blocks of %d, %d are left over; %s", K,
-                   formats[format_of(f)], block, (int)(K % block),
+                   quantised_formats[quantised_format(f)], block, (int)(K % block),
                    K % 32 ? "nf4 takes it" : "q8_0 and nf4 take it");
 }
 
-static int derive(struct call *f)
+int quantised_derive(struct call *f)
 {
-    const struct quantised_block b = quantised_block(format_of(f));
+    const struct quantised_block b = quantised_block(quantised_format(f));
     const int64_t K = DIM(f, 'K'), n = DIM(f, 'N') * K, block = DIM(f, 'G');
 
     DIM(f, 'A') = 1;
     DIM(f, 'R') = DIM(f, 'P') = DIM(f, 'B') = DIM(f, 'C') = 1;
-    if (is_nf4(f) && block & (block - 1))
+    if (quantised_is_nf4(f) && block & (block - 1))
         return err_set("block = %" PRId64 ": 32, 64, 128 or 256", block);
-    if (!is_nf4(f)) {
+    if (!quantised_is_nf4(f)) {
         DIM(f, 'R') = K / b.weights * b.bytes;
         return K % b.weights ? no_whole_blocks(f, b.weights) : 0;
     }
@@ -195,9 +172,9 @@ static void make_hard(enum quantised format, unsigned char *block, int kind)
 /* ---- how tensors are drawn ---- */
 
 /* Blocks of random bytes, and the scales that `data` says. */
-static void draw_W(const struct call *f, int arg, uint64_t key, unsigned char *b)
+void quantised_draw(const struct call *f, int arg, uint64_t key, unsigned char *b)
 {
-    const enum quantised format = format_of(f);
+    const enum quantised format = quantised_format(f);
     const int bytes = quantised_block(format).bytes;
     const int64_t n = op_count(f, arg) / bytes;
     const double deviation = 1 / sqrt((double)DIM(f, 'K'));
@@ -211,9 +188,9 @@ static void draw_W(const struct call *f, int arg, uint64_t key, unsigned char *b
             block[k] = (unsigned char)(256 * draw_uniform(key, i * bytes + k));
         if (format == NF4)
             continue;
-        if (f->choice[QUANTISED_DATA] == WEIGHTS)
+        if (f->choice[QUANTISED_DATA] == DATA_WEIGHTS)
             scale_weights(format, block, deviation);
-        else if (f->choice[QUANTISED_DATA] == HARD)
+        else if (f->choice[QUANTISED_DATA] == DATA_HARD)
             make_hard(format, block, (int)((i + first) % N_KINDS));
         make_finite(block + at.d);
         if (at.dmin >= 0)
@@ -229,8 +206,8 @@ static double any_scale(const struct call *f, uint64_t key, uint64_t i)
     const double u = draw_uniform(key, 2 * i), v = draw_uniform(key, 2 * i + 1);
 
     switch (f->choice[QUANTISED_DATA]) {
-    case WEIGHTS: return (2 + u) / sqrt((double)DIM(f, 'K'));
-    case RANDOM: return (u < 0.5 ? -1 : 1) * (1 + v) * exp2(floor(500 * u) - 125);
+    case DATA_WEIGHTS: return (2 + u) / sqrt((double)DIM(f, 'K'));
+    case DATA_RANDOM: return (u < 0.5 ? -1 : 1) * (1 + v) * exp2(floor(500 * u) - 125);
     default: return hard[i % COUNT(hard)];
     }
 }
@@ -246,9 +223,9 @@ static void draw_absmax(const struct call *f, int arg, uint64_t key, double *x)
 
 /* ---- what is refused ---- */
 
-static int check_W(const struct call *f, int arg, const char *place, const unsigned char *b)
+int quantised_check(const struct call *f, int arg, const char *place, const unsigned char *b)
 {
-    const enum quantised format = format_of(f);
+    const enum quantised format = quantised_format(f);
     const int bytes = quantised_block(format).bytes;
     const struct scales at = scales_of(format);
     const int64_t n = op_count(f, arg) / bytes;
@@ -270,11 +247,11 @@ static int check_W(const struct call *f, int arg, const char *place, const unsig
 
 static const struct arg args[] = {
     ARG(dequantise, W, "P", IN | BYTES, .shape_of = shape_of_W, .stands_for = "NK",
-        .draw_bytes = draw_W, .bytes_check = check_W),
-    ARG(dequantise, absmax, "B", IN | WIDE, .when = is_single, .draw = draw_absmax),
-    ARG(dequantise, absmax8, "B", IN | BYTES, .when = is_double),
-    ARG(dequantise, absmax2, "C", IN | WIDE, .when = is_double, .draw = draw_absmax),
-    ARG(dequantise, offset, "A", IN | WIDE, .when = is_double, .draw = draw_absmax),
+        .draw_bytes = quantised_draw, .bytes_check = quantised_check),
+    ARG(dequantise, absmax, "B", IN | WIDE, .when = quantised_is_single, .draw = draw_absmax),
+    ARG(dequantise, absmax8, "B", IN | BYTES, .when = quantised_is_double),
+    ARG(dequantise, absmax2, "C", IN | WIDE, .when = quantised_is_double, .draw = draw_absmax),
+    ARG(dequantise, offset, "A", IN | WIDE, .when = quantised_is_double, .draw = draw_absmax),
     ARG(dequantise, w, "NK", OUT | BIT_EXACT),
 };
 
@@ -296,7 +273,7 @@ const struct op op_dequantise = {
     .formula = "w = the weights that the bytes W stand for, exactly",
     .source = "common/ops/quantised.h",
     SIGNATURE(dequantise, params, args),
-    .axis = axes,
+    .axis = quantised_axes,
     .cases = K_QUANTS
     " dim_out=1,3 dim_in=256,768" EACH_DATA "format=q8_0 dim_out=1,5 dim_in=32,96" EACH_DATA
     "format=nf4 double_quant=yes,no dim_out=1,3 dim_in=1,63,65,100" EACH_DATA
@@ -306,7 +283,7 @@ const struct op op_dequantise = {
                        "format=nf4 double_quant=yes,no dim_out=4097 dim_in=31 data=weights; "
                        "format=nf4 dim_out=31 dim_in=14336 block=32,64 data=random",
     .refused = refused,
-    .derive = derive,
+    .derive = quantised_derive,
     .flops = flops,
     .batch = 'N',
     .batch_when = has_rows,
@@ -314,7 +291,7 @@ const struct op op_dequantise = {
 
 /* ---- quantise ---- */
 
-enum { HEAVY = WEIGHTS + 1 };
+enum { HEAVY = DATA_WEIGHTS + 1 };
 static const char *const drawn[] = {"weights", "heavy", "hard", NULL};
 static const char *const searches[] = {"plain", "published", "wide", NULL};
 
@@ -372,16 +349,16 @@ static void draw_w(const struct call *f, int arg, uint64_t key, double *x)
 
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i++)
-        x[i] = f->choice[QUANTISED_DATA] == WEIGHTS ? fan * draw_normal(key, (uint64_t)i)
-               : f->choice[QUANTISED_DATA] == HEAVY ? fan * heavy(key, (uint64_t)i)
-                                                    : hard_weight(key, (uint64_t)i);
+        x[i] = f->choice[QUANTISED_DATA] == DATA_WEIGHTS ? fan * draw_normal(key, (uint64_t)i)
+               : f->choice[QUANTISED_DATA] == HEAVY      ? fan * heavy(key, (uint64_t)i)
+                                                         : hard_weight(key, (uint64_t)i);
 }
 
 /* Hard: zeros throughout a block, and any exponent. */
 static void draw_importance(const struct call *f, int arg, uint64_t key, double *x)
 {
     const int64_t n = op_count(f, arg);
-    const int hard = f->choice[QUANTISED_DATA] == HARD;
+    const int hard = f->choice[QUANTISED_DATA] == DATA_HARD;
 
     for (int64_t i = 0; i < n; i++) {
         const double z = draw_normal(key, (uint64_t)i);
@@ -405,13 +382,14 @@ static int check_w(const struct call *f, int arg, const char *place, const doubl
     static const double largest[] = {63 * 65504.0, 63 * 65504.0, 32 * 128 * 65504.0, 127 * 65519.0,
                                      INFINITY};
     const int64_t n = op_count(f, arg), K = DIM(f, 'K');
-    const double bound = largest[format_of(f)];
+    const double bound = largest[quantised_format(f)];
 
     for (int64_t i = 0; i < n; i++) {
         if (isfinite(x[i]) && fabs(x[i]) < bound)
             continue;
         err_set("%s has %g at [%" PRId64 ",%" PRId64 "]", place, x[i], i / K, i % K);
-        return isfinite(x[i]) ? err_more(": %s's fp16 scale ends at 65504", formats[format_of(f)])
+        return isfinite(x[i]) ? err_more(": %s's fp16 scale ends at 65504",
+                                         quantised_formats[quantised_format(f)])
                               : err_more(": only finite weights are quantised");
     }
     return 0;
@@ -422,11 +400,11 @@ static double quantise_flops(const struct call *f, enum pass p)
 {
     const enum quantise_search search = f->choice[QUANTISE_SEARCH];
     const int importance = f->choice[QUANTISE_IMPORTANCE];
-    const int last = search != WIDE_SEARCH ? 1 : format_of(f) == Q6_K ? 7 : 49;
+    const int last = search != WIDE_SEARCH ? 1 : quantised_format(f) == Q6_K ? 7 : 49;
     double each = 2;
 
     if (is_k_quant(f))
-        each = 20 * quantise_steps(format_of(f), search, importance).count + 10 * last;
+        each = 20 * quantise_steps(quantised_format(f), search, importance).count + 10 * last;
     return p == FORWARD ? op_product(f, "NK") * each : 0;
 }
 
@@ -435,10 +413,10 @@ static const struct arg quantise_args[] = {
     ARG(quantise, importance, "K", IN, .when = has_importance, .draw = draw_importance,
         .values_check = check_importance),
     ARG(quantise, W, "P", OUT | BYTES, .shape_of = shape_of_W, .stands_for = "NK"),
-    ARG(quantise, absmax, "B", OUT | WIDE | BIT_EXACT, .when = is_single),
-    ARG(quantise, absmax8, "B", OUT | BYTES, .when = is_double),
-    ARG(quantise, absmax2, "C", OUT | WIDE | BIT_EXACT, .when = is_double),
-    ARG(quantise, offset, "A", OUT | WIDE | BIT_EXACT, .when = is_double),
+    ARG(quantise, absmax, "B", OUT | WIDE | BIT_EXACT, .when = quantised_is_single),
+    ARG(quantise, absmax8, "B", OUT | BYTES, .when = quantised_is_double),
+    ARG(quantise, absmax2, "C", OUT | WIDE | BIT_EXACT, .when = quantised_is_double),
+    ARG(quantise, offset, "A", OUT | WIDE | BIT_EXACT, .when = quantised_is_double),
 };
 
 static const struct refusal quantise_refused[] = {
@@ -454,7 +432,7 @@ const struct op op_quantise = {
     .formula = "W = w in 8 or 4 bits a weight, with a scale for each block",
     .source = "common/ops/quantised.h",
     SIGNATURE(quantise, quantise_params, quantise_args),
-    .axis = axes,
+    .axis = quantised_axes,
     .cases =
         K_QUANTS " dim_out=1,3 dim_in=256 search=plain,published,wide" EACH_DRAWN K_QUANTS
                  " dim_out=3 dim_in=512 importance=yes search=plain,published,wide" EACH_DRAWN
@@ -469,7 +447,7 @@ const struct op op_quantise = {
                        "format=nf4 dim_out=31 dim_in=14336 block=32,64 data=heavy",
     .refused = quantise_refused,
     .inverse = &op_dequantise,
-    .derive = derive,
+    .derive = quantised_derive,
     .flops = quantise_flops,
     .batch = 'N',
     .batch_when = has_rows,

@@ -207,4 +207,55 @@ struct nf4_scales {
     }
 };
 
+/* ---- a matrix of weights [N,K] ---- */
+
+/* Of a format with rows. */
+template <typename F>
+struct block_matrix {
+    typedef F format;
+    const uint8_t *W;
+    int64_t K, row_bytes;
+
+    __host__ block_matrix(const struct call *f, const struct dequantise &a)
+        : W((const uint8_t *)a.W), K(DIM(f, 'K')), row_bytes(DIM(f, 'R'))
+    {
+    }
+    __device__ __forceinline__ float at(int64_t n, int64_t k) const
+    {
+        return F::weight(W + n * row_bytes + k / F::WEIGHTS * F::BYTES, (int)(k % F::WEIGHTS));
+    }
+};
+
+struct nf4_matrix {
+    const uint8_t *W;
+    nf4_scales scales;
+    int64_t K;
+    int log2_block;
+
+    __host__ nf4_matrix(const struct call *f, const struct dequantise &a)
+        : W((const uint8_t *)a.W), scales{(const float *)a.absmax, (const uint8_t *)a.absmax8,
+                                          (const float *)a.absmax2, (const float *)a.offset},
+          K(DIM(f, 'K')), log2_block(__builtin_ctz((unsigned)DIM(f, 'G')))
+    {
+    }
+    __device__ __forceinline__ float at(int64_t n, int64_t k) const
+    {
+        const int64_t i = n * K + k;
+        return nf4_table[nf4_code_at(W, i)] * scales.at(i >> log2_block);
+    }
+};
+
+/* Calls `go` with the matrix of the call's format. */
+template <typename Go>
+static int with_matrix(const struct call *f, const struct dequantise &a, const Go &go)
+{
+    switch (f->choice[QUANTISED_FORMAT]) {
+    case Q4_K: return go(block_matrix<q4_k>(f, a));
+    case Q5_K: return go(block_matrix<q5_k>(f, a));
+    case Q6_K: return go(block_matrix<q6_k>(f, a));
+    case Q8_0: return go(block_matrix<q8_0>(f, a));
+    default: return go(nf4_matrix(f, a));
+    }
+}
+
 #endif

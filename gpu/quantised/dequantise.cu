@@ -2,6 +2,7 @@
  *
  * All of W is a sequence of blocks, since rows are whole blocks or, in nf4, nothing at all. */
 #include "gpu/quantised/decode.cuh"
+#include "gpu/quantised/dequantise.cuh"
 
 enum { THREADS = 256, PER_THREAD_NF4 = 16, MAX_BLOCKS = 0x7fffffff /* of a grid */ };
 
@@ -91,15 +92,15 @@ static unsigned blocks_for(int64_t n, int kernel)
 }
 
 template <typename T, typename F, int KERNEL>
-static int launch(struct context *on, const struct dequantise *a, int64_t n)
+static int launch(struct context *on, const struct dequantise *a, T *w, int64_t n)
 {
     const auto kernel = KERNEL == vector ? each_eight<T, F> : each_weight<T, F>;
-    kernel<<<blocks_for(n, KERNEL), THREADS, 0, on->stream>>>((T *)a->w, (const uint8_t *)a->W, n);
+    kernel<<<blocks_for(n, KERNEL), THREADS, 0, on->stream>>>(w, (const uint8_t *)a->W, n);
     return cudaGetLastError();
 }
 
 template <typename T, int KERNEL>
-static int launch_nf4(const struct call *f, const struct dequantise *a, int64_t n)
+static int launch_nf4(const struct call *f, const struct dequantise *a, T *w, int64_t n)
 {
     const nf4_scales s = {(const float *)a->absmax, (const uint8_t *)a->absmax8,
                           (const float *)a->absmax2, (const float *)a->offset};
@@ -108,23 +109,29 @@ static int launch_nf4(const struct call *f, const struct dequantise *a, int64_t 
     const auto kernel = KERNEL == vector ? each_store_nf4<T> : each_nf4<T>;
 
     kernel<<<(unsigned)ceil_div(n, each * THREADS), THREADS, 0, gpu_stream(f)>>>(
-        (T *)a->w, W, s, __builtin_ctz((unsigned)block), n);
+        w, W, s, __builtin_ctz((unsigned)block), n);
     return cudaGetLastError();
+}
+
+template <typename T, int KERNEL>
+static int launch_any(const struct call *f, const struct dequantise *a, T *w)
+{
+    const int64_t n = DIM(f, 'N') * DIM(f, 'K');
+
+    switch (f->choice[QUANTISED_FORMAT]) {
+    case Q4_K: return launch<T, q4_k, KERNEL>(f->context, a, w, n);
+    case Q5_K: return launch<T, q5_k, KERNEL>(f->context, a, w, n);
+    case Q6_K: return launch<T, q6_k, KERNEL>(f->context, a, w, n);
+    case Q8_0: return launch<T, q8_0, KERNEL>(f->context, a, w, n);
+    default: return launch_nf4<T, KERNEL>(f, a, w, n);
+    }
 }
 
 template <typename T, int KERNEL>
 static int forward(const struct call *f)
 {
     const struct dequantise *a = ARGS(f, dequantise);
-    const int64_t n = DIM(f, 'N') * DIM(f, 'K');
-
-    switch (f->choice[QUANTISED_FORMAT]) {
-    case Q4_K: return launch<T, q4_k, KERNEL>(f->context, a, n);
-    case Q5_K: return launch<T, q5_k, KERNEL>(f->context, a, n);
-    case Q6_K: return launch<T, q6_k, KERNEL>(f->context, a, n);
-    case Q8_0: return launch<T, q8_0, KERNEL>(f->context, a, n);
-    default: return launch_nf4<T, KERNEL>(f, a, n);
-    }
+    return launch_any<T, KERNEL>(f, a, (T *)a->w);
 }
 
 template <int KERNEL>
@@ -134,6 +141,19 @@ static const char *declines(const struct call *f)
     return ceil_div(n, KERNEL == vector ? 8 * THREADS : THREADS) > MAX_BLOCKS
                ? "more weights than a grid of blocks has threads for"
                : NULL;
+}
+
+template <typename T>
+int unpack(const struct call *f, const struct dequantise &a, T *w)
+{
+    return launch_any<T, vector>(f, &a, w);
+}
+template int unpack(const struct call *f, const struct dequantise &a, float *w);
+template int unpack(const struct call *f, const struct dequantise &a, __nv_bfloat16 *w);
+
+const char *unpack_declines(const struct call *f)
+{
+    return declines<vector>(f);
 }
 
 #define RUNG(kernel, bits, T, idea)                                                                \

@@ -1,0 +1,160 @@
+/* gemm_quantised: y = x W^T and dx = dy W, with quantised W.  naive: one thread per element, which
+ * decodes each weight; tiled: tiles decoded to shared memory; unfused: W decoded to the workspace, then
+ * cuBLAS.  gemm_quantised.cuh has the others. */
+#include "gpu/quantised/gemm_quantised.cuh"
+
+#include "gpu/device/vector.cuh"
+#include "gpu/gemm/product.cuh"
+#include "gpu/quantised/decode.cuh"
+#include "gpu/quantised/dequantise.cuh"
+
+enum { THREADS = 256, MAX_BLOCKS = 0x7fffffff, TILE = 64, DEPTH = 32 };
+
+/* c [M,C] = a [M,D] B, of one matrix; B is W^T, or, in the backward pass, W. */
+template <typename T>
+struct sides {
+    const T *a;
+    T *c;
+    int64_t M, C, D;
+};
+
+template <typename T, pass P>
+static sides<T> sides_of(const struct call *f, int64_t l)
+{
+    const struct gemm_quantised *a = ARGS(f, gemm_quantised), *g = GRADS(f, gemm_quantised);
+    const int64_t M = DIM(f, 'M'), N = DIM(f, 'N'), K = DIM(f, 'K');
+
+    if (P == FORWARD)
+        return {(const T *)a->x + l * M * K, (T *)a->y + l * M * N, M, N, K};
+    return {(const T *)g->y + l * M * N, (T *)g->x + l * M * K, M, K, N};
+}
+
+/* Element (d, c) of B. */
+template <pass P, typename W>
+static __device__ __forceinline__ float weight_at(const W &w, int64_t d, int64_t c)
+{
+    return P == FORWARD ? w.at(c, d) : w.at(d, c);
+}
+
+/* ---- naive ---- */
+
+template <typename T, pass P, typename W>
+__global__ void each_element(sides<T> s, W w)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, m = i / s.C, c = i % s.C;
+    float sum = 0;
+
+    if (m >= s.M)
+        return;
+    for (int64_t d = 0; d < s.D; d++)
+        sum += load(s.a + m * s.D + d) * weight_at<P>(w, d, c);
+    store(s.c + i, sum);
+}
+
+/* ---- tiled ---- */
+
+/* A block computes TILE x TILE elements, a thread 4 x 4 of them: rows 4 i ... of those, columns j, j +
+ * 16 ....  All of a row's sum is in the order of d. */
+template <typename T, pass P, typename W>
+__global__ void __launch_bounds__(THREADS, 2) tile_elements(sides<T> s, W w)
+{
+    __shared__ float A[DEPTH][TILE + 4];
+    __shared__ float B[DEPTH][TILE + 1];
+    const int64_t m0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE;
+    const int i = (int)threadIdx.x / 16 * 4, j = (int)threadIdx.x % 16;
+    float sum[4][4] = {};
+
+    for (int64_t d0 = 0; d0 < s.D; d0 += DEPTH) {
+        for (int e = (int)threadIdx.x; e < TILE * DEPTH; e += THREADS) {
+            const int d = e % DEPTH, r = e / DEPTH;
+            A[d][r] = m0 + r < s.M && d0 + d < s.D ? load(s.a + (m0 + r) * s.D + d0 + d) : 0;
+        }
+        for (int e = (int)threadIdx.x; e < TILE * DEPTH; e += THREADS) {
+            const int d = P == FORWARD ? e % DEPTH : e / TILE,
+                      c = P == FORWARD ? e / DEPTH : e % TILE;
+            B[d][c] = c0 + c < s.C && d0 + d < s.D ? weight_at<P>(w, d0 + d, c0 + c) : 0;
+        }
+        __syncthreads();
+        #pragma unroll 4
+        for (int d = 0; d < DEPTH; d++)
+            for (int y = 0; y < 4; y++)
+                for (int x = 0; x < 4; x++)
+                    sum[y][x] += A[d][i + y] * B[d][j + 16 * x];
+        __syncthreads();
+    }
+    for (int y = 0; y < 4; y++)
+        for (int x = 0; x < 4; x++)
+            if (m0 + i + y < s.M && c0 + j + 16 * x < s.C)
+                store(s.c + (m0 + i + y) * s.C + c0 + j + 16 * x, sum[y][x]);
+}
+
+/* ---- launches ---- */
+
+enum { naive, tiled };
+
+template <typename T, int KERNEL, pass P>
+static int run_pass(const struct call *f)
+{
+    int e = 0;
+
+    for (int64_t l = 0; !e && l < DIM(f, 'L'); l++) {
+        const sides<T> s = sides_of<T, P>(f, l);
+        const dim3 tiles((unsigned)ceil_div(s.C, TILE), (unsigned)ceil_div(s.M, TILE));
+        const dim3 grid = KERNEL == tiled ? tiles : dim3((unsigned)ceil_div(s.M * s.C, THREADS));
+        e = with_matrix(f, gemm_quantised_W(f, l, sizeof(float)), [&](const auto &w) {
+            typedef std::decay_t<decltype(w)> W;
+            const auto kernel = KERNEL == tiled ? tile_elements<T, P, W> : each_element<T, P, W>;
+            kernel<<<grid, THREADS, 0, gpu_stream(f)>>>(s, w);
+            return (int)cudaGetLastError();
+        });
+    }
+    return e;
+}
+
+OF_CALL(const char *, naive_declines,
+        ceil_div(DIM(f, 'M') * max(DIM(f, 'N'), DIM(f, 'K')), THREADS) > MAX_BLOCKS
+            ? "more elements than a grid of blocks has threads for"
+            : NULL)
+OF_CALL(const char *, tiled_declines,
+        ceil_div(DIM(f, 'M'), TILE) > 65535 ? "more than 4194240 rows of x" : NULL)
+
+/* ---- unfused ---- */
+
+template <typename T, pass P>
+static int unfused_pass(const struct call *f)
+{
+    const int64_t N = DIM(f, 'N'), K = DIM(f, 'K');
+    T *w = (T *)f->work;
+    int e = 0;
+
+    for (int64_t l = 0; !e && l < DIM(f, 'L'); l++) {
+        const sides<T> s = sides_of<T, P>(f, l);
+        e = unpack(f, gemm_quantised_W(f, l, sizeof(float)), w);
+        e = e ? e
+              : product(f->context, matrix<T>{s.a, s.M, s.D, false},
+                        P == FORWARD ? matrix<T>{w, K, N, true} : matrix<T>{w, N, K, false}, 0,
+                        s.c);
+    }
+    return e;
+}
+
+/* W, decoded. */
+template <typename T>
+static size_t unfused_work(const struct call *f, enum pass)
+{
+    return sizeof(T) * DIM(f, 'N') * DIM(f, 'K');
+}
+
+#define RUNG(kernel, bits, T, idea)                                                                \
+    GPU_RUNG(bits, kernel, idea, {run_pass<T, kernel, FORWARD>, run_pass<T, kernel, BACKWARD>},    \
+             NULL, kernel##_declines, NULL, 0, 0, NULL, NULL, 0, 0, 1)
+#define KERNELS(bits, T, rounds, unit)                                                             \
+    RUNG(naive, bits, T, "one thread per element, which decodes each weight");                     \
+    RUNG(tiled, bits, T, "tiles of W decoded to shared memory");                                   \
+    GPU_RUNG(bits, unfused, "W decoded to the workspace, then cuBLAS",                             \
+             {unfused_pass<T, FORWARD>, unfused_pass<T, BACKWARD>}, unfused_work<T>,               \
+             unpack_declines, rounds, unit, 0, NULL, NULL, WITH_PRODUCTS);                         \
+    GPU_KERNEL_LIST(gemm_quantised, bits, &tiled##bits, &unfused##bits, &naive##bits)
+
+KERNELS(32, float, NULL, 0);
+KERNELS(_bf16, __nv_bfloat16, "weights rounded to bf16", 0x1p-8);

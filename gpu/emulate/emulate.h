@@ -410,6 +410,7 @@ static __forceinline__ __half2 __halves2half2(__half x, __half y) { return {x, y
 static inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 h) { return h.x; }
 static inline unsigned short __half_as_ushort(__half h) { return h.x; }
 static __forceinline__ __nv_bfloat16 __ushort_as_bfloat16(unsigned short u) { return {u}; }
+static __forceinline__ __half __ushort_as_half(unsigned short u) { return {u}; }
 
 /* ---- the runtime ---- */
 

@@ -10,25 +10,6 @@
 
 enum { THREADS = 256, MAX_BLOCKS = 0x7fffffff, TILE = 64, DEPTH = 32 };
 
-/* c [M,C] = a [M,D] B, of one matrix; B is W^T, or, in the backward pass, W. */
-template <typename T>
-struct sides {
-    const T *a;
-    T *c;
-    int64_t M, C, D;
-};
-
-template <typename T, pass P>
-static sides<T> sides_of(const struct call *f, int64_t l)
-{
-    const struct gemm_quantised *a = ARGS(f, gemm_quantised), *g = GRADS(f, gemm_quantised);
-    const int64_t M = DIM(f, 'M'), N = DIM(f, 'N'), K = DIM(f, 'K');
-
-    if (P == FORWARD)
-        return {(const T *)a->x + l * M * K, (T *)a->y + l * M * N, M, N, K};
-    return {(const T *)g->y + l * M * N, (T *)g->x + l * M * K, M, K, N};
-}
-
 /* Element (d, c) of B. */
 template <pass P, typename W>
 static __device__ __forceinline__ float weight_at(const W &w, int64_t d, int64_t c)
@@ -39,7 +20,7 @@ static __device__ __forceinline__ float weight_at(const W &w, int64_t d, int64_t
 /* ---- naive ---- */
 
 template <typename T, pass P, typename W>
-__global__ void each_element(sides<T> s, W w)
+__global__ void each_element(products_of<T> s, W w)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, m = i / s.C, c = i % s.C;
     float sum = 0;
@@ -56,7 +37,7 @@ __global__ void each_element(sides<T> s, W w)
 /* A block computes TILE x TILE elements, a thread 4 x 4 of them: rows 4 i ... of those, columns j, j +
  * 16 ....  All of a row's sum is in the order of d. */
 template <typename T, pass P, typename W>
-__global__ void __launch_bounds__(THREADS, 2) tile_elements(sides<T> s, W w)
+__global__ void __launch_bounds__(THREADS, 2) tile_elements(products_of<T> s, W w)
 {
     __shared__ float A[DEPTH][TILE + 4];
     __shared__ float B[DEPTH][TILE + 1];
@@ -98,7 +79,7 @@ static int run_pass(const struct call *f)
     int e = 0;
 
     for (int64_t l = 0; !e && l < DIM(f, 'L'); l++) {
-        const sides<T> s = sides_of<T, P>(f, l);
+        const products_of<T> s = products_of_pass<T, P>(f, l);
         const dim3 tiles((unsigned)ceil_div(s.C, TILE), (unsigned)ceil_div(s.M, TILE));
         const dim3 grid = KERNEL == tiled ? tiles : dim3((unsigned)ceil_div(s.M * s.C, THREADS));
         e = with_matrix(f, gemm_quantised_W(f, l, sizeof(float)), [&](const auto &w) {
@@ -110,6 +91,14 @@ static int run_pass(const struct call *f)
     }
     return e;
 }
+
+template <typename T>
+int gemm_quantised_tiled_backward(const struct call *f)
+{
+    return run_pass<T, tiled, BACKWARD>(f);
+}
+template int gemm_quantised_tiled_backward<float>(const struct call *f);
+template int gemm_quantised_tiled_backward<__nv_bfloat16>(const struct call *f);
 
 OF_CALL(const char *, naive_declines,
         ceil_div(DIM(f, 'M') * max(DIM(f, 'N'), DIM(f, 'K')), THREADS) > MAX_BLOCKS
@@ -128,7 +117,7 @@ static int unfused_pass(const struct call *f)
     int e = 0;
 
     for (int64_t l = 0; !e && l < DIM(f, 'L'); l++) {
-        const sides<T> s = sides_of<T, P>(f, l);
+        const products_of<T> s = products_of_pass<T, P>(f, l);
         e = unpack(f, gemm_quantised_W(f, l, sizeof(float)), w);
         e = e ? e
               : product(f->context, matrix<T>{s.a, s.M, s.D, false},
@@ -154,7 +143,8 @@ static size_t unfused_work(const struct call *f, enum pass)
     GPU_RUNG(bits, unfused, "W decoded to the workspace, then cuBLAS",                             \
              {unfused_pass<T, FORWARD>, unfused_pass<T, BACKWARD>}, unfused_work<T>,               \
              unpack_declines, rounds, unit, 0, NULL, NULL, WITH_PRODUCTS);                         \
-    GPU_KERNEL_LIST(gemm_quantised, bits, &tiled##bits, &unfused##bits, &naive##bits)
+    GPU_KERNEL_LIST(gemm_quantised, bits, &gemm_quantised_warp##bits, &tiled##bits,                \
+                    &unfused##bits, &naive##bits)
 
 KERNELS(32, float, NULL, 0);
 KERNELS(_bf16, __nv_bfloat16, "weights rounded to bf16", 0x1p-8);

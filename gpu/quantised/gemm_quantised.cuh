@@ -1,8 +1,33 @@
-/* gemm_quantised.cuh - the kernels of gemm_quantised that have files of their own. */
+/* gemm_quantised.cuh - what the kernels of gemm_quantised share, and those that have files of their own. */
 #ifndef GEMM_QUANTISED_CUH
 #define GEMM_QUANTISED_CUH
 
 #include "common/ops/gemm_quantised.h"
 #include "gpu/gpu.cuh"
+
+/* c [M,C] = a [M,D] B, of one matrix; B is W^T, or, in the backward pass, W. */
+template <typename T>
+struct products_of {
+    const T *a;
+    T *c;
+    int64_t M, C, D;
+};
+
+template <typename T, pass P>
+static products_of<T> products_of_pass(const struct call *f, int64_t l)
+{
+    const struct gemm_quantised *a = ARGS(f, gemm_quantised), *g = GRADS(f, gemm_quantised);
+    const int64_t M = DIM(f, 'M'), N = DIM(f, 'N'), K = DIM(f, 'K');
+
+    if (P == FORWARD)
+        return {(const T *)a->x + l * M * K, (T *)a->y + l * M * N, M, N, K};
+    return {(const T *)g->y + l * M * N, (T *)g->x + l * M * K, M, K, N};
+}
+
+/* The backward pass of `tiled`, for kernels that have a forward pass alone. */
+template <typename T>
+int gemm_quantised_tiled_backward(const struct call *f);
+
+extern const struct impl gemm_quantised_warp32, gemm_quantised_warp_bf16;
 
 #endif

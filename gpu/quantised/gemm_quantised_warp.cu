@@ -1,0 +1,153 @@
+/* gemm_quantised, warp: y = x W^T for few rows of x.  A block has ROWS rows of W, and its threads share
+ * the spans of these (span.cuh); all sums are added in one order, whatever the number of rows of x. */
+#include "gpu/device/reduce.cuh"
+#include "gpu/device/vector.cuh"
+#include "gpu/quantised/gemm_quantised.cuh"
+#include "gpu/quantised/span.cuh"
+
+enum { THREADS = 128, WARPS = THREADS / 32, ROWS = 4, MOST_ROWS_OF_X = 8 };
+
+/* Sixteen elements, from an address that is a multiple of 16 bytes. */
+template <typename T>
+static __device__ __forceinline__ void load_run(const T *from, float *x)
+{
+    constexpr int N = WIDTH<T>;
+    #pragma unroll
+    for (int k = 0; k < RUN; k += N)
+        unpack(load_vec<N>(from + k), x + k);
+}
+
+/* sum[r][m] += of a run of row r. */
+template <typename T, int MT, typename S>
+static __device__ __forceinline__ void add_run(float (*sum)[MT], const S *got, int run,
+                                               const float *table, const T *x, int64_t K, int rows)
+{
+    float w[ROWS][RUN];
+
+    #pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        got[r].weights(run, table, w[r]);
+    #pragma unroll
+    for (int m = 0; m < MT; m++) {
+        float of_x[RUN];
+        if (m >= rows)
+            break;
+        load_run(x + m * K, of_x);
+        #pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            #pragma unroll
+            for (int k = 0; k < RUN; k++)
+                sum[r][m] = fmaf(w[r][k], of_x[k], sum[r][m]);
+    }
+}
+
+/* The sums of the block's threads, over the lanes and then over the warps, to y. */
+template <typename T, int MT>
+static __device__ __forceinline__ void finish(float (*sum)[MT], const products_of<T> &s, int64_t n0,
+                                              int64_t m0)
+{
+    __shared__ float of_warp[WARPS][ROWS * MT];
+    const int warp = (int)threadIdx.x / 32, i = (int)threadIdx.x;
+
+    #pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        #pragma unroll
+        for (int m = 0; m < MT; m++) {
+            const float all = warp_sum(sum[r][m]);
+            if (threadIdx.x % 32 == 0)
+                of_warp[warp][r * MT + m] = all;
+        }
+    __syncthreads();
+    if (i >= ROWS * MT || n0 + i / MT >= s.C || m0 + i % MT >= s.M)
+        return;
+    float all = of_warp[0][i];
+    #pragma unroll
+    for (int k = 1; k < WARPS; k++)
+        all += of_warp[k][i];
+    store(s.c + (m0 + i % MT) * s.C + n0 + i / MT, all);
+}
+
+template <typename T, typename F, int MT>
+__global__ void __launch_bounds__(THREADS) warp_rows(products_of<T> s, packed_rows w)
+{
+    __shared__ float table[16];
+    const int64_t n0 = (int64_t)blockIdx.x * ROWS, m0 = (int64_t)blockIdx.y * MT;
+    const int rows = (int)min(s.M - m0, (int64_t)MT);
+    float sum[ROWS][MT] = {};
+
+    if (std::is_same<F, nf4>::value)
+        load_nf4_table(table);
+    for (int64_t i = threadIdx.x; i < w.K / SPAN; i += THREADS) {
+        span<F> got[ROWS];
+        #pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            got[r].load(w, min(n0 + r, s.C - 1), i);
+        #pragma unroll
+        for (int run = 0; run < 2; run++)
+            add_run(sum, got, run, table, s.a + m0 * w.K + span<F>::first(i, run), w.K, rows);
+    }
+    finish(sum, s, n0, m0);
+}
+
+/* ---- launches ---- */
+
+template <typename T, typename F, int MT>
+static int launch(const struct call *f, const products_of<T> &s, const packed_rows &w)
+{
+    const dim3 grid((unsigned)ceil_div(s.C, ROWS), (unsigned)ceil_div(s.M, MT));
+    warp_rows<T, F, MT><<<grid, THREADS, 0, gpu_stream(f)>>>(s, w);
+    return cudaGetLastError();
+}
+
+template <typename T, typename F>
+static int launch_rows(const struct call *f, const products_of<T> &s, const packed_rows &w)
+{
+    return s.M == 1   ? launch<T, F, 1>(f, s, w)
+           : s.M == 2 ? launch<T, F, 2>(f, s, w)
+           : s.M <= 4 ? launch<T, F, 4>(f, s, w)
+                      : launch<T, F, MOST_ROWS_OF_X>(f, s, w);
+}
+
+template <typename T>
+static int forward(const struct call *f)
+{
+    int e = 0;
+
+    for (int64_t l = 0; !e && l < DIM(f, 'L'); l++) {
+        const products_of<T> s = products_of_pass<T, FORWARD>(f, l);
+        const packed_rows w(f, gemm_quantised_W(f, l, sizeof(float)));
+        switch (f->choice[QUANTISED_FORMAT]) {
+        case Q4_K: e = launch_rows<T, q4_k>(f, s, w); break;
+        case Q5_K: e = launch_rows<T, q5_k>(f, s, w); break;
+        case Q6_K: e = launch_rows<T, q6_k>(f, s, w); break;
+        case Q8_0: e = launch_rows<T, q8_0>(f, s, w); break;
+        default: e = launch_rows<T, nf4>(f, s, w);
+        }
+    }
+    return e;
+}
+
+static const char *declines(const struct call *f)
+{
+    if (DIM(f, 'K') % SPAN)
+        return "dim_in that 32 does not divide";
+    return DIM(f, 'M') > 64 ? "more than 64 rows of x" : NULL;
+}
+
+#define KERNEL(bits, T)                                                                            \
+    const struct impl gemm_quantised_warp##bits = {                                                \
+        "warp",                                                                                    \
+        "a block four rows of W, 32 weights per thread from 16 bytes",                             \
+        {forward<T>, gemm_quantised_tiled_backward<T>},                                            \
+        NULL,                                                                                      \
+        declines,                                                                                  \
+        NULL,                                                                                      \
+        0,                                                                                         \
+        0,                                                                                         \
+        NULL,                                                                                      \
+        NULL,                                                                                      \
+        0,                                                                                         \
+        0,                                                                                         \
+        1}
+
+GPU_TYPES(KERNEL);

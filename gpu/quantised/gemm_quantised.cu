@@ -100,6 +100,15 @@ int gemm_quantised_tiled_backward(const struct call *f)
 template int gemm_quantised_tiled_backward<float>(const struct call *f);
 template int gemm_quantised_tiled_backward<__nv_bfloat16>(const struct call *f);
 
+const char *gemm_quantised_no_spans(const struct call *f)
+{
+    if (DIM(f, 'K') % 32)
+        return "dim_in that 32 does not divide";
+    if (DIM(f, 'L') > 65535)
+        return "more than 65535 matrices";
+    return DIM(f, 'M') > 64 ? "more than 64 rows of x" : NULL;
+}
+
 OF_CALL(const char *, naive_declines,
         ceil_div(DIM(f, 'M') * max(DIM(f, 'N'), DIM(f, 'K')), THREADS) > MAX_BLOCKS
             ? "more elements than a grid of blocks has threads for"
@@ -142,9 +151,11 @@ static size_t unfused_work(const struct call *f, enum pass)
     RUNG(tiled, bits, T, "tiles of W decoded to shared memory");                                   \
     GPU_RUNG(bits, unfused, "W decoded to the workspace, then cuBLAS",                             \
              {unfused_pass<T, FORWARD>, unfused_pass<T, BACKWARD>}, unfused_work<T>,               \
-             unpack_declines, rounds, unit, 0, NULL, NULL, WITH_PRODUCTS);                         \
-    GPU_KERNEL_LIST(gemm_quantised, bits, &gemm_quantised_warp##bits, &tiled##bits,                \
-                    &unfused##bits, &naive##bits)
+             unpack_declines, rounds, unit, 0, NULL, NULL, WITH_PRODUCTS)
 
 KERNELS(32, float, NULL, 0);
+GPU_KERNEL_LIST(gemm_quantised, 32, &gemm_quantised_warp32, &tiled32, &unfused32, &naive32);
+
 KERNELS(_bf16, __nv_bfloat16, "weights rounded to bf16", 0x1p-8);
+GPU_KERNEL_LIST(gemm_quantised, _bf16, &gemm_quantised_mma, &gemm_quantised_warp_bf16, &tiled_bf16,
+                &unfused_bf16, &naive_bf16);

@@ -11,6 +11,13 @@ struct products_of {
     const T *a;
     T *c;
     int64_t M, C, D;
+
+    /* Go on to matrix l. */
+    __device__ __forceinline__ void move_to(int64_t l)
+    {
+        a += l * M * D;
+        c += l * M * C;
+    }
 };
 
 template <typename T, pass P>
@@ -28,6 +35,10 @@ static products_of<T> products_of_pass(const struct call *f, int64_t l)
 template <typename T>
 int gemm_quantised_tiled_backward(const struct call *f);
 
-extern const struct impl gemm_quantised_warp32, gemm_quantised_warp_bf16;
+/* Why kernels for few rows of x, whose threads take 32 weights of a row each, do not take the call;
+ * NULL: they do. */
+const char *gemm_quantised_no_spans(const struct call *f);
+
+extern const struct impl gemm_quantised_warp32, gemm_quantised_warp_bf16, gemm_quantised_mma;
 
 #endif

@@ -68,13 +68,16 @@ static __device__ __forceinline__ void finish(float (*sum)[MT], const products_o
 }
 
 template <typename T, typename F, int MT>
-__global__ void __launch_bounds__(THREADS) warp_rows(products_of<T> s, packed_rows w)
+__global__ void __launch_bounds__(THREADS, MT <= 2 ? 3 : 2)
+    warp_rows(products_of<T> s, packed_rows w)
 {
     __shared__ float table[16];
     const int64_t n0 = (int64_t)blockIdx.x * ROWS, m0 = (int64_t)blockIdx.y * MT;
     const int rows = (int)min(s.M - m0, (int64_t)MT);
     float sum[ROWS][MT] = {};
 
+    s.move_to(blockIdx.z);
+    w.move_to(blockIdx.z);
     if (std::is_same<F, nf4>::value)
         load_nf4_table(table);
     for (int64_t i = threadIdx.x; i < w.K / SPAN; i += THREADS) {
@@ -94,7 +97,8 @@ __global__ void __launch_bounds__(THREADS) warp_rows(products_of<T> s, packed_ro
 template <typename T, typename F, int MT>
 static int launch(const struct call *f, const products_of<T> &s, const packed_rows &w)
 {
-    const dim3 grid((unsigned)ceil_div(s.C, ROWS), (unsigned)ceil_div(s.M, MT));
+    const dim3 grid((unsigned)ceil_div(s.C, ROWS), (unsigned)ceil_div(s.M, MT),
+                    (unsigned)DIM(f, 'L'));
     warp_rows<T, F, MT><<<grid, THREADS, 0, gpu_stream(f)>>>(s, w);
     return cudaGetLastError();
 }
@@ -111,27 +115,21 @@ static int launch_rows(const struct call *f, const products_of<T> &s, const pack
 template <typename T>
 static int forward(const struct call *f)
 {
-    int e = 0;
+    const products_of<T> s = products_of_pass<T, FORWARD>(f, 0);
+    const packed_rows w(f, gemm_quantised_W(f, 0, sizeof(float)));
 
-    for (int64_t l = 0; !e && l < DIM(f, 'L'); l++) {
-        const products_of<T> s = products_of_pass<T, FORWARD>(f, l);
-        const packed_rows w(f, gemm_quantised_W(f, l, sizeof(float)));
-        switch (f->choice[QUANTISED_FORMAT]) {
-        case Q4_K: e = launch_rows<T, q4_k>(f, s, w); break;
-        case Q5_K: e = launch_rows<T, q5_k>(f, s, w); break;
-        case Q6_K: e = launch_rows<T, q6_k>(f, s, w); break;
-        case Q8_0: e = launch_rows<T, q8_0>(f, s, w); break;
-        default: e = launch_rows<T, nf4>(f, s, w);
-        }
+    switch (f->choice[QUANTISED_FORMAT]) {
+    case Q4_K: return launch_rows<T, q4_k>(f, s, w);
+    case Q5_K: return launch_rows<T, q5_k>(f, s, w);
+    case Q6_K: return launch_rows<T, q6_k>(f, s, w);
+    case Q8_0: return launch_rows<T, q8_0>(f, s, w);
+    default: return launch_rows<T, nf4>(f, s, w);
     }
-    return e;
 }
 
 static const char *declines(const struct call *f)
 {
-    if (DIM(f, 'K') % SPAN)
-        return "dim_in that 32 does not divide";
-    return DIM(f, 'M') > 64 ? "more than 64 rows of x" : NULL;
+    return gemm_quantised_no_spans(f);
 }
 
 #define KERNEL(bits, T)                                                                            \

@@ -14,20 +14,34 @@
 
 enum { SPAN = 32, RUN = 16 };
 
-/* The rows of a matrix: K-quants and q8_0 by their bytes, nf4 with its scales. */
+/* The rows of the first of some matrices: K-quants and q8_0 by their bytes, nf4 with its scales. */
 struct packed_rows {
     const uint8_t *W;
     int64_t K, row_bytes;
     nf4_scales scales;
     int log2_block;
+    int64_t bytes, blocks, groups; /* of a matrix */
 
     __host__ packed_rows(const struct call *f, const struct dequantise &a)
         : W((const uint8_t *)a.W), K(DIM(f, 'K')),
           row_bytes(f->choice[QUANTISED_FORMAT] == NF4 ? DIM(f, 'K') / 2 : DIM(f, 'R')),
           scales{(const float *)a.absmax, (const uint8_t *)a.absmax8, (const float *)a.absmax2,
                  (const float *)a.offset},
-          log2_block(__builtin_ctz((unsigned)DIM(f, 'G')))
+          log2_block(__builtin_ctz((unsigned)DIM(f, 'G'))), bytes(DIM(f, 'N') * row_bytes),
+          blocks(DIM(f, 'B')), groups(DIM(f, 'C'))
     {
+    }
+    /* Go on to matrix l. */
+    __device__ __forceinline__ void move_to(int64_t l)
+    {
+        W += l * bytes;
+        if (scales.absmax) {
+            scales.absmax += l * blocks;
+        } else if (scales.absmax8) {
+            scales.absmax8 += l * blocks;
+            scales.absmax2 += l * groups;
+            scales.offset += l;
+        }
     }
 };
 

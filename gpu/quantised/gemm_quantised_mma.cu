@@ -1,0 +1,304 @@
+/* gemm_quantised, mma: y = x W^T for up to 64 rows of bf16 x, on tensor cores.  W is the left operand:
+ * quants are exact in bf16, and a scale multiplies the sum over its weights, in float:
+ *
+ *     y[m][n] = sum over blocks j of  s[n][j] (sum of q x[m]) - m[n][j] (sum of x[m])
+ *
+ * A block of threads has 16 rows of W; its warps share the units of 256 weights (mma_unit.cuh), which
+ * cp.async brings to shared memory.  All sums are added in one order, whatever the number of rows of x: a
+ * row's bits are the same in each. */
+#include "gpu/device/async.cuh"
+#include "gpu/device/launch.cuh"
+#include "gpu/quantised/gemm_quantised.cuh"
+#include "gpu/quantised/mma_unit.cuh"
+
+enum { WARPS = 8, THREADS = 32 * WARPS, STAGES = 3, ROWS = 16 };
+
+/* Shared memory for a unit of a row: it may begin anywhere in 16 bytes, and the quads of 8 rows are in
+ * different banks. */
+template <typename F>
+static constexpr int CHUNKS = (unit<F>::BYTES + 16 - unit<F>::ALIGNED + 15) / 16;
+template <typename F>
+static constexpr int STRIDE = CHUNKS<F> * 16 + (160 - CHUNKS<F> * 16 % 128) % 128 % 64;
+
+template <typename F>
+static constexpr int STAGE_BYTES = ROWS *STRIDE<F>;
+
+/* What a warp multiplies. */
+struct work_of_warp {
+    const uint8_t *row; /* the first row's bytes */
+    int rows;           /* of W, that there are */
+    const uint8_t *end; /* of W */
+    int64_t row_bytes;
+    unsigned char *stages;
+};
+
+static __device__ __forceinline__ const uint8_t *aligned_down(const uint8_t *at)
+{
+    return (const uint8_t *)((uintptr_t)at & ~(uintptr_t)15);
+}
+
+/* Begin to copy unit u of all rows into a stage: whole 16 bytes, from the multiple of 16 before it. */
+template <typename F>
+static __device__ __forceinline__ void copy_unit(const work_of_warp &w, int64_t u, int stage)
+{
+    const int lane = (int)threadIdx.x % 32;
+    unsigned char *to = w.stages + stage * STAGE_BYTES<F>;
+
+    #pragma unroll
+    for (int c = lane; c < ROWS * CHUNKS<F>; c += 32) {
+        const int r = c / CHUNKS<F>, part = c % CHUNKS<F>;
+        const uint8_t *at = w.row + (r < w.rows ? r : 0) * w.row_bytes + u * unit<F>::BYTES;
+        const uint8_t *from = aligned_down(at) + 16 * part;
+        const int64_t left = w.end - from;
+        cp_async16(to + r * STRIDE<F> + 16 * part, left > 0 ? from : aligned_down(w.row),
+                   left >= 16 ? 16
+                   : left > 0 ? (int)left
+                              : 0);
+    }
+}
+
+/* Where unit u of a row is in its stage. */
+template <typename F>
+static __device__ __forceinline__ const uint8_t *staged(const work_of_warp &w, int64_t u, int r,
+                                                        int stage)
+{
+    const uint8_t *at = w.row + (r < w.rows ? r : 0) * w.row_bytes + u * unit<F>::BYTES;
+    return w.stages + stage * STAGE_BYTES<F> + r * STRIDE<F> + ((uintptr_t)at & 15);
+}
+
+/* nf4's scales of a unit for this lane: of parts 2 t and 2 t + 1, rows g and g + 8. */
+struct unit_scales {
+    float of[2][2];
+};
+
+static __device__ __forceinline__ unit_scales scales_of_unit(const packed_rows &w, int64_t n,
+                                                             int64_t N, int64_t k)
+{
+    const int t = (int)threadIdx.x % 4;
+    unit_scales s;
+    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < 2; i++) {
+            const int64_t at = k + 32 * (2 * t + i), row = min(n + 8 * r, N - 1);
+            s.of[r][i] = w.scales.at((row * w.K + min(at, w.K - 1)) >> w.log2_block);
+        }
+    return s;
+}
+
+/* The x that goes with a lane's pairs: eight elements of row m, zeros where there is none. */
+template <typename F>
+static __device__ __forceinline__ uint4 x_of(const products_of<bf16> &s, int64_t m, int64_t k)
+{
+    const int t = (int)threadIdx.x % 4;
+    const bf16 *at = s.a + m * s.D + k;
+
+    if (m >= s.M)
+        return {0, 0, 0, 0};
+    if (!unit<F>::HALVES)
+        return *(const uint4 *)(at + 8 * t);
+    const uint2 first = *(const uint2 *)(at + 4 * t), second = *(const uint2 *)(at + 16 + 4 * t);
+    return {first.x, first.y, second.x, second.y};
+}
+
+/* sum += scale d, of rows g and g + 8; both scales have one element for each row. */
+static __device__ __forceinline__ void add_scaled(float *sum, const float *d, float low, float high)
+{
+    sum[0] = fmaf(low, d[0], sum[0]);
+    sum[1] = fmaf(low, d[1], sum[1]);
+    sum[2] = fmaf(high, d[2], sum[2]);
+    sum[3] = fmaf(high, d[3], sum[3]);
+}
+
+/* sum += 32 weights of both rows times x. */
+template <typename F, int MT>
+static __device__ __forceinline__ void add_part(float (*sum)[4], const unsigned (*p)[4],
+                                                const float2 (*line)[2], const uint4 *x)
+{
+    const unsigned first[4] = {p[0][0], p[1][0], p[0][1], p[1][1]};
+    const unsigned second[4] = {p[0][2], p[1][2], p[0][3], p[1][3]};
+    const unsigned ones[4] = {0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
+
+    #pragma unroll
+    for (int m = 0; m < MT; m++) {
+        const unsigned low[2] = {x[m].x, x[m].y}, high[2] = {x[m].z, x[m].w};
+        float d[4] = {}, of_second[4] = {};
+        mma_bf16(d, first, low);
+        mma_bf16(unit<F>::HALVES ? of_second : d, second, high);
+        add_scaled(sum[m], d, line[0][0].x, line[1][0].x);
+        if (unit<F>::HALVES)
+            add_scaled(sum[m], of_second, line[0][1].x, line[1][1].x);
+        if (unit<F>::MINIMUM) {
+            float of_x[4] = {};
+            mma_bf16(of_x, ones, low);
+            mma_bf16(of_x, ones, high);
+            add_scaled(sum[m], of_x, -line[0][0].y, -line[1][0].y);
+        }
+    }
+}
+
+/* sum += unit u of the rows times x. */
+template <typename F, int MT>
+static __device__ __forceinline__ void add_unit(float (*sum)[4], const products_of<bf16> &s,
+                                                const work_of_warp &w, int64_t u, int stage,
+                                                const unit_scales &scales, const unsigned *table)
+{
+    const int g = (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
+    const uint8_t *const at[2] = {staged<F>(w, u, g, stage), staged<F>(w, u, g + 8, stage)};
+    const int parts = (int)min((s.D - u * MMA_UNIT) / 32, (int64_t)PARTS);
+
+    #pragma unroll
+    for (int j = 0; j < PARTS; j++) {
+        unsigned p[2][4];
+        float2 line[2][2] = {};
+        uint4 x[MT];
+        if (j >= parts)
+            break;
+        #pragma unroll
+        for (int m = 0; m < MT; m++)
+            x[m] = x_of<F>(s, 8 * m + g, u * MMA_UNIT + 32 * j);
+        #pragma unroll
+        for (int r = 0; r < 2; r++) {
+            unit<F>::pairs(at[r], j, t, table, p[r]);
+            if (std::is_same<F, nf4>::value)
+                line[r][0].x = __shfl_sync(0xffffffff, scales.of[r][j % 2], 4 * g + j / 2);
+            for (int h = 0; h <= unit<F>::HALVES && !std::is_same<F, nf4>::value; h++)
+                line[r][h] = unit<F>::line(at[r], j, h);
+        }
+        add_part<F, MT>(sum, p, line, x);
+    }
+}
+
+/* All units of a warp: every WARPS-th. */
+template <typename F, int MT>
+static __device__ __forceinline__ void add_units(float (*sum)[4], const products_of<bf16> &s,
+                                                 const packed_rows &rows, const work_of_warp &w,
+                                                 int64_t n, const unsigned *table)
+{
+    const int64_t units = ceil_div(s.D, MMA_UNIT);
+    const int warp = (int)threadIdx.x / 32;
+    unit_scales scales = {}, next = {};
+
+    if (std::is_same<F, nf4>::value)
+        next = scales_of_unit(rows, n, s.C, warp * MMA_UNIT);
+    #pragma unroll
+    for (int i = 0; i < STAGES - 1; i++) {
+        if (warp + i * WARPS < units)
+            copy_unit<F>(w, warp + i * WARPS, i);
+        cp_async_commit();
+    }
+    int stage = 0;
+    for (int64_t u = warp; u < units; u += WARPS) {
+        cp_async_wait<STAGES - 2>();
+        __syncwarp();
+        const int64_t ahead = u + (STAGES - 1) * WARPS;
+        if (ahead < units)
+            copy_unit<F>(w, ahead, (stage + STAGES - 1) % STAGES);
+        cp_async_commit();
+        scales = next;
+        if (std::is_same<F, nf4>::value)
+            next = scales_of_unit(rows, n, s.C, (u + WARPS) * MMA_UNIT);
+        add_unit<F, MT>(sum, s, w, u, stage, scales, table);
+        stage = (stage + 1) % STAGES;
+    }
+    cp_async_wait<0>();
+}
+
+/* The sums of all warps, one after the other, to y. */
+template <int MT>
+static __device__ __forceinline__ void finish(const float (*sum)[4], const products_of<bf16> &s,
+                                              int64_t n0, float *of_warp)
+{
+    const int warp = (int)threadIdx.x / 32, g = fragment_row(), column = fragment_column();
+
+    __syncthreads();
+    #pragma unroll
+    for (int m = 0; m < MT; m++)
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            of_warp[(warp * 8 * MT + 8 * m + column + i % 2) * ROWS + g + i / 2 * 8] = sum[m][i];
+    __syncthreads();
+    for (int e = (int)threadIdx.x; e < 8 * MT * ROWS; e += THREADS) {
+        const int64_t m = e / ROWS, n = n0 + e % ROWS;
+        float all = of_warp[e];
+        #pragma unroll
+        for (int k = 1; k < WARPS; k++)
+            all += of_warp[k * 8 * MT * ROWS + e];
+        if (m < s.M && n < s.C)
+            store(s.c + m * s.C + n, all);
+    }
+}
+
+template <typename F, int MT>
+__global__ void __launch_bounds__(THREADS, MT < 4 ? 2 : 1)
+    mma_rows(products_of<bf16> s, packed_rows rows)
+{
+    extern __shared__ __align__(16) unsigned char shared[];
+    constexpr int BYTE_VALUES = std::is_same<F, nf4>::value ? 256 : 1;
+    __shared__ unsigned table[BYTE_VALUES];
+    const int64_t n0 = (int64_t)blockIdx.x * ROWS;
+    float sum[MT][4] = {};
+
+    s.move_to(blockIdx.y);
+    rows.move_to(blockIdx.y);
+    if (std::is_same<F, nf4>::value) {
+        fill_pairs(table);
+        __syncthreads();
+    }
+    const work_of_warp w = {rows.W + n0 * rows.row_bytes, (int)min(s.C - n0, (int64_t)ROWS),
+                            rows.W + rows.bytes, rows.row_bytes,
+                            shared + threadIdx.x / 32 * (STAGES * STAGE_BYTES<F>)};
+    add_units<F, MT>(sum, s, rows, w, n0 + fragment_row(), table);
+    finish<MT>(sum, s, n0, (float *)shared);
+}
+
+/* ---- launches ---- */
+
+template <typename F, int MT>
+static int launch(const struct call *f, const products_of<bf16> &s, const packed_rows &w)
+{
+    const size_t stages = (size_t)WARPS * STAGES * STAGE_BYTES<F>;
+    const size_t sums = sizeof(float) * WARPS * 8 * MT * ROWS;
+    const dim3 grid((unsigned)ceil_div(s.C, ROWS), (unsigned)DIM(f, 'L'));
+    const auto kernel = mma_rows<F, MT>;
+
+    CUDA(allow_smem(kernel, max(stages, sums)));
+    kernel<<<grid, THREADS, max(stages, sums), gpu_stream(f)>>>(s, w);
+    return cudaGetLastError();
+}
+
+template <typename F>
+static int launch_rows(const struct call *f, const products_of<bf16> &s, const packed_rows &w)
+{
+    return s.M <= 8    ? launch<F, 1>(f, s, w)
+           : s.M <= 16 ? launch<F, 2>(f, s, w)
+           : s.M <= 32 ? launch<F, 4>(f, s, w)
+                       : launch<F, 8>(f, s, w);
+}
+
+static int forward(const struct call *f)
+{
+    const products_of<bf16> s = products_of_pass<bf16, FORWARD>(f, 0);
+    const packed_rows w(f, gemm_quantised_W(f, 0, sizeof(float)));
+
+    switch (f->choice[QUANTISED_FORMAT]) {
+    case Q4_K: return launch_rows<q4_k>(f, s, w);
+    case Q5_K: return launch_rows<q5_k>(f, s, w);
+    case Q6_K: return launch_rows<q6_k>(f, s, w);
+    case Q8_0: return launch_rows<q8_0>(f, s, w);
+    default: return launch_rows<nf4>(f, s, w);
+    }
+}
+
+const struct impl gemm_quantised_mma = {
+    "mma",
+    "quants as they are on tensor cores, scales on the sums of 32",
+    {forward, gemm_quantised_tiled_backward<bf16>},
+    NULL,
+    gemm_quantised_no_spans,
+    "nf4's table rounded to bf16",
+    0x1p-8,
+    0,
+    NULL,
+    NULL,
+    0,
+    0,
+    1};

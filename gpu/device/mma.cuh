@@ -17,6 +17,16 @@ static __device__ __forceinline__ void mma_bf16(float d[4], const unsigned a[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* d = a b, without registers of zeros. */
+static __device__ __forceinline__ void mma_bf16_first(float d[4], const unsigned a[4],
+                                                      const unsigned b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.f));
+}
+
 /* An 8 x 8 matrix of 16-bit elements, transposed: lane l has elements l % 4 * 2 and the next
  * of row l / 4. */
 static __device__ __forceinline__ unsigned movmatrix_trans(unsigned pair)
@@ -83,6 +93,12 @@ static inline void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]
     if (__popc(__ballot_sync(~0u, 1, here)) != 32)
         emu_fault(here, "mma by less than a full warp");
     emu_collective(~0u, &m, emu_resolve_mma, "mma_bf16", here);
+}
+
+static inline void mma_bf16_first(float d[4], const unsigned a[4], const unsigned b[2], EMU_HERE)
+{
+    d[0] = d[1] = d[2] = d[3] = 0;
+    mma_bf16(d, a, b, here);
 }
 
 static inline unsigned movmatrix_trans(unsigned pair, EMU_HERE)

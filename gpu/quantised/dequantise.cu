@@ -105,8 +105,10 @@ static int launch_nf4(const struct call *f, const struct dequantise *a, T *w, in
     const nf4_scales s = {(const float *)a->absmax, (const uint8_t *)a->absmax8,
                           (const float *)a->absmax2, (const float *)a->offset};
     const uint8_t *W = (const uint8_t *)a->W;
-    const int block = (int)DIM(f, 'G'), each = KERNEL == vector ? PER_THREAD_NF4 : 1;
-    const auto kernel = KERNEL == vector ? each_store_nf4<T> : each_nf4<T>;
+    /* W of a further matrix of a call may begin anywhere. */
+    const bool wide = KERNEL == vector && (uintptr_t)W % 4 == 0;
+    const int block = (int)DIM(f, 'G'), each = wide ? PER_THREAD_NF4 : 1;
+    const auto kernel = wide ? each_store_nf4<T> : each_nf4<T>;
 
     kernel<<<(unsigned)ceil_div(n, each * THREADS), THREADS, 0, gpu_stream(f)>>>(
         w, W, s, __builtin_ctz((unsigned)block), n);

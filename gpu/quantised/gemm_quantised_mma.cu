@@ -11,7 +11,7 @@
 #include "gpu/quantised/gemm_quantised.cuh"
 #include "gpu/quantised/mma_unit.cuh"
 
-enum { WARPS = 8, THREADS = 32 * WARPS, STAGES = 3, ROWS = 16 };
+enum { WARPS = 4, THREADS = 32 * WARPS, STAGES = 4, ROWS = 16 };
 
 /* Shared memory for a unit of a row: it may begin anywhere in 16 bytes, and the quads of 8 rows are in
  * different banks. */
@@ -23,48 +23,61 @@ static constexpr int STRIDE = CHUNKS<F> * 16 + (160 - CHUNKS<F> * 16 % 128) % 12
 template <typename F>
 static constexpr int STAGE_BYTES = ROWS *STRIDE<F>;
 
-/* What a warp multiplies. */
-struct work_of_warp {
-    const uint8_t *row; /* the first row's bytes */
-    int rows;           /* of W, that there are */
-    const uint8_t *end; /* of W */
-    int64_t row_bytes;
-    unsigned char *stages;
-};
-
 static __device__ __forceinline__ const uint8_t *aligned_down(const uint8_t *at)
 {
     return (const uint8_t *)((uintptr_t)at & ~(uintptr_t)15);
 }
 
-/* Begin to copy unit u of all rows into a stage: whole 16 bytes, from the multiple of 16 before it. */
+/* The rows of W that a warp multiplies, and what each lane copies of a unit. */
 template <typename F>
-static __device__ __forceinline__ void copy_unit(const work_of_warp &w, int64_t u, int stage)
-{
-    const int lane = (int)threadIdx.x % 32;
-    unsigned char *to = w.stages + stage * STAGE_BYTES<F>;
+struct rows_of_warp {
+    static constexpr int COPIES = (ROWS * CHUNKS<F> + 31) / 32;
+    static constexpr bool INSIDE = unit<F>::ALIGNED == 16 && unit<F>::WHOLE_UNITS;
 
-    #pragma unroll
-    for (int c = lane; c < ROWS * CHUNKS<F>; c += 32) {
-        const int r = c / CHUNKS<F>, part = c % CHUNKS<F>;
-        const uint8_t *at = w.row + (r < w.rows ? r : 0) * w.row_bytes + u * unit<F>::BYTES;
-        const uint8_t *from = aligned_down(at) + 16 * part;
-        const int64_t left = w.end - from;
-        cp_async16(to + r * STRIDE<F> + 16 * part, left > 0 ? from : aligned_down(w.row),
-                   left >= 16 ? 16
-                   : left > 0 ? (int)left
-                              : 0);
+    const uint8_t *end;         /* of W */
+    const uint8_t *row[COPIES]; /* those of which this lane copies 16 bytes */
+    const uint8_t *mine[2];     /* rows g and g + 8 */
+    unsigned char *stages;
+
+    __device__ __forceinline__ rows_of_warp(const packed_rows &w, int64_t n0, int64_t N,
+                                            unsigned char *shared)
+        : end(w.W + w.bytes), stages(shared + threadIdx.x / 32 * (STAGES * STAGE_BYTES<F>))
+    {
+        const int lane = (int)threadIdx.x % 32;
+        #pragma unroll
+        for (int i = 0; i < COPIES; i++)
+            row[i] = w.W + min(n0 + (lane + 32 * i) / CHUNKS<F>, N - 1) * w.row_bytes;
+        for (int r = 0; r < 2; r++)
+            mine[r] = w.W + min(n0 + fragment_row() + 8 * r, N - 1) * w.row_bytes;
     }
-}
 
-/* Where unit u of a row is in its stage. */
-template <typename F>
-static __device__ __forceinline__ const uint8_t *staged(const work_of_warp &w, int64_t u, int r,
-                                                        int stage)
-{
-    const uint8_t *at = w.row + (r < w.rows ? r : 0) * w.row_bytes + u * unit<F>::BYTES;
-    return w.stages + stage * STAGE_BYTES<F> + r * STRIDE<F> + ((uintptr_t)at & 15);
-}
+    /* Begin to copy unit u into a stage: whole 16 bytes, from the multiple of 16 before it. */
+    __device__ __forceinline__ void copy(int64_t u, int stage) const
+    {
+        const int lane = (int)threadIdx.x % 32;
+        unsigned char *to = stages + stage * STAGE_BYTES<F>;
+        #pragma unroll
+        for (int i = 0; i < COPIES; i++) {
+            const int c = lane + 32 * i, part = c % CHUNKS<F>;
+            const uint8_t *from = aligned_down(row[i] + u * unit<F>::BYTES) + 16 * part;
+            const int64_t left = INSIDE ? 16 : end - from;
+            if (ROWS * CHUNKS<F> % 32 == 0 || c < ROWS * CHUNKS<F>)
+                cp_async16(to + c / CHUNKS<F> * STRIDE<F> + 16 * part,
+                           left > 0 ? from : aligned_down(row[i]),
+                           left >= 16 ? 16
+                           : left > 0 ? (int)left
+                                      : 0);
+        }
+    }
+
+    /* Where unit u of row g, or of g + 8, is in its stage. */
+    __device__ __forceinline__ const uint8_t *staged(int64_t u, int r, int stage) const
+    {
+        const uint8_t *at = mine[r] + u * unit<F>::BYTES;
+        return stages + stage * STAGE_BYTES<F> + (fragment_row() + 8 * r) * STRIDE<F> +
+               ((uintptr_t)at & 15);
+    }
+};
 
 /* nf4's scales of a unit for this lane: of parts 2 t and 2 t + 1, rows g and g + 8. */
 struct unit_scales {
@@ -84,15 +97,12 @@ static __device__ __forceinline__ unit_scales scales_of_unit(const packed_rows &
     return s;
 }
 
-/* The x that goes with a lane's pairs: eight elements of row m, zeros where there is none. */
+/* The eight elements of a row of x, from `at` on, that go with a lane's pairs. */
 template <typename F>
-static __device__ __forceinline__ uint4 x_of(const products_of<bf16> &s, int64_t m, int64_t k)
+static __device__ __forceinline__ uint4 x_of(const bf16 *at)
 {
     const int t = (int)threadIdx.x % 4;
-    const bf16 *at = s.a + m * s.D + k;
 
-    if (m >= s.M)
-        return {0, 0, 0, 0};
     if (!unit<F>::HALVES)
         return *(const uint4 *)(at + 8 * t);
     const uint2 first = *(const uint2 *)(at + 4 * t), second = *(const uint2 *)(at + 16 + 4 * t);
@@ -120,48 +130,54 @@ static __device__ __forceinline__ void add_part(float (*sum)[4], const unsigned 
     #pragma unroll
     for (int m = 0; m < MT; m++) {
         const unsigned low[2] = {x[m].x, x[m].y}, high[2] = {x[m].z, x[m].w};
-        float d[4] = {}, of_second[4] = {};
-        mma_bf16(d, first, low);
-        mma_bf16(unit<F>::HALVES ? of_second : d, second, high);
+        float d[4], of_second[4];
+        mma_bf16_first(d, first, low);
+        if (unit<F>::HALVES)
+            mma_bf16_first(of_second, second, high);
+        else
+            mma_bf16(d, second, high);
         add_scaled(sum[m], d, line[0][0].x, line[1][0].x);
         if (unit<F>::HALVES)
             add_scaled(sum[m], of_second, line[0][1].x, line[1][1].x);
-        if (unit<F>::MINIMUM) {
-            float of_x[4] = {};
-            mma_bf16(of_x, ones, low);
+        if (unit<F>::OFFSET) {
+            float of_x[4];
+            mma_bf16_first(of_x, ones, low);
             mma_bf16(of_x, ones, high);
             add_scaled(sum[m], of_x, -line[0][0].y, -line[1][0].y);
         }
     }
 }
 
-/* sum += unit u of the rows times x. */
+/* sum += unit u of the rows times x, which is x[m], 8 rows for each m; `parts` of its 32s. */
 template <typename F, int MT>
-static __device__ __forceinline__ void add_unit(float (*sum)[4], const products_of<bf16> &s,
-                                                const work_of_warp &w, int64_t u, int stage,
-                                                const unit_scales &scales, const unsigned *table)
+static __device__ __forceinline__ void
+add_unit(float (*sum)[4], const bf16 *const *x_row, const rows_of_warp<F> &w, int64_t u, int stage,
+         int parts, const unit_scales &scales, const unsigned *table)
 {
-    const int g = (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
-    const uint8_t *const at[2] = {staged<F>(w, u, g, stage), staged<F>(w, u, g + 8, stage)};
-    const int parts = (int)min((s.D - u * MMA_UNIT) / 32, (int64_t)PARTS);
+    constexpr bool APART = std::is_same<F, nf4>::value; /* are scales in tensors of their own? */
+    const int g = fragment_row(), t = (int)threadIdx.x % 4;
+    const uint8_t *const at[2] = {w.staged(u, 0, stage), w.staged(u, 1, stage)};
+    const typename unit<F>::lines lines[2] = {typename unit<F>::lines(at[0]),
+                                              typename unit<F>::lines(at[1])};
 
-    #pragma unroll
+    #pragma unroll(PARTS / MT)
     for (int j = 0; j < PARTS; j++) {
         unsigned p[2][4];
         float2 line[2][2] = {};
         uint4 x[MT];
-        if (j >= parts)
+        if (!unit<F>::WHOLE_UNITS && j >= parts)
             break;
         #pragma unroll
         for (int m = 0; m < MT; m++)
-            x[m] = x_of<F>(s, 8 * m + g, u * MMA_UNIT + 32 * j);
+            x[m] = x_of<F>(x_row[m] + u * MMA_UNIT + 32 * j);
         #pragma unroll
         for (int r = 0; r < 2; r++) {
             unit<F>::pairs(at[r], j, t, table, p[r]);
-            if (std::is_same<F, nf4>::value)
-                line[r][0].x = __shfl_sync(0xffffffff, scales.of[r][j % 2], 4 * g + j / 2);
-            for (int h = 0; h <= unit<F>::HALVES && !std::is_same<F, nf4>::value; h++)
-                line[r][h] = unit<F>::line(at[r], j, h);
+            if (APART)
+                line[r][0].x = __shfl_sync(0xffffffff, j % 2 ? scales.of[r][1] : scales.of[r][0],
+                                           4 * g + j / 2);
+            for (int h = 0; h <= unit<F>::HALVES && !APART; h++)
+                line[r][h] = lines[r].of(at[r], j, h);
         }
         add_part<F, MT>(sum, p, line, x);
     }
@@ -170,19 +186,23 @@ static __device__ __forceinline__ void add_unit(float (*sum)[4], const products_
 /* All units of a warp: every WARPS-th. */
 template <typename F, int MT>
 static __device__ __forceinline__ void add_units(float (*sum)[4], const products_of<bf16> &s,
-                                                 const packed_rows &rows, const work_of_warp &w,
+                                                 const packed_rows &rows, const rows_of_warp<F> &w,
                                                  int64_t n, const unsigned *table)
 {
     const int64_t units = ceil_div(s.D, MMA_UNIT);
     const int warp = (int)threadIdx.x / 32;
     unit_scales scales = {}, next = {};
+    const bf16 *x_row[MT];
 
+    #pragma unroll
+    for (int m = 0; m < MT; m++) /* columns that there are not come to nothing */
+        x_row[m] = s.a + min((int64_t)(8 * m + fragment_row()), s.M - 1) * s.D;
     if (std::is_same<F, nf4>::value)
         next = scales_of_unit(rows, n, s.C, warp * MMA_UNIT);
     #pragma unroll
     for (int i = 0; i < STAGES - 1; i++) {
         if (warp + i * WARPS < units)
-            copy_unit<F>(w, warp + i * WARPS, i);
+            w.copy(warp + i * WARPS, i);
         cp_async_commit();
     }
     int stage = 0;
@@ -191,12 +211,13 @@ static __device__ __forceinline__ void add_units(float (*sum)[4], const products
         __syncwarp();
         const int64_t ahead = u + (STAGES - 1) * WARPS;
         if (ahead < units)
-            copy_unit<F>(w, ahead, (stage + STAGES - 1) % STAGES);
+            w.copy(ahead, (stage + STAGES - 1) % STAGES);
         cp_async_commit();
         scales = next;
         if (std::is_same<F, nf4>::value)
             next = scales_of_unit(rows, n, s.C, (u + WARPS) * MMA_UNIT);
-        add_unit<F, MT>(sum, s, w, u, stage, scales, table);
+        add_unit<F, MT>(sum, x_row, w, u, stage,
+                        (int)min((s.D - u * MMA_UNIT) / 32, (int64_t)PARTS), scales, table);
         stage = (stage + 1) % STAGES;
     }
     cp_async_wait<0>();
@@ -228,7 +249,7 @@ static __device__ __forceinline__ void finish(const float (*sum)[4], const produ
 }
 
 template <typename F, int MT>
-__global__ void __launch_bounds__(THREADS, MT < 4 ? 2 : 1)
+__global__ void __launch_bounds__(THREADS, MT <= 2 ? 3 : 2)
     mma_rows(products_of<bf16> s, packed_rows rows)
 {
     extern __shared__ __align__(16) unsigned char shared[];
@@ -243,9 +264,7 @@ __global__ void __launch_bounds__(THREADS, MT < 4 ? 2 : 1)
         fill_pairs(table);
         __syncthreads();
     }
-    const work_of_warp w = {rows.W + n0 * rows.row_bytes, (int)min(s.C - n0, (int64_t)ROWS),
-                            rows.W + rows.bytes, rows.row_bytes,
-                            shared + threadIdx.x / 32 * (STAGES * STAGE_BYTES<F>)};
+    const rows_of_warp<F> w(rows, n0, s.C, shared);
     add_units<F, MT>(sum, s, rows, w, n0 + fragment_row(), table);
     finish<MT>(sum, s, n0, (float *)shared);
 }

@@ -68,7 +68,7 @@ static __device__ __forceinline__ void finish(float (*sum)[MT], const products_o
 }
 
 template <typename T, typename F, int MT>
-__global__ void __launch_bounds__(THREADS, MT <= 2 ? 3 : 2)
+__global__ void __launch_bounds__(THREADS, MT == 1 ? 3 : 2)
     warp_rows(products_of<T> s, packed_rows w)
 {
     __shared__ float table[16];

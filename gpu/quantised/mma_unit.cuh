@@ -6,9 +6,12 @@
  * 4 t + 3 and 16 + 4 t ... .  (In which order the products' k are added does not matter, as long as x has the
  * same.)  A format has
  *
- *     BYTES      of a unit in a row, which begins at a multiple of ALIGNED
+ *     BYTES, ALIGNED   of a unit in a row, and where it may begin
+ *     OFFSET           0, or what pairs() adds to each quant
+ *     WHOLE_UNITS      has a row whole units?
  *     pairs(at, j, t, table, p)    eight weights of the j-th 32 of a unit at `at`, in fours of pairs
- *     line(at, j, half)            their scale, and their minimum where the format has one (MINIMUM) */
+ *     lines(at)        the scales and minima of a unit; of(j, half): what multiplies the sum of quants, and
+ *                      what the sum of x, which is subtracted where there is an OFFSET */
 #ifndef MMA_UNIT_CUH
 #define MMA_UNIT_CUH
 
@@ -33,30 +36,69 @@ static __device__ __forceinline__ unsigned minus_bf16x2(unsigned pair, float off
 #endif
 }
 
-/* Bytes below 128, 0 and 1 of a word or else 2 and 3, minus `offset`: the byte is the end of 128's
- * mantissa. */
-static __device__ __forceinline__ unsigned pair_of_bytes(unsigned word, int upper, float offset)
+/* Bytes below 128, of two words, plus 128: the byte is the end of 128's mantissa. */
+static __device__ __forceinline__ void pairs_of_words(unsigned low, unsigned high, unsigned *p)
 {
-    return minus_bf16x2(byte_perm(word, 0x43, upper ? 0x4342 : 0x4140), 128 + offset);
-}
-
-static __device__ __forceinline__ void pairs_of_words(unsigned low, unsigned high, float offset,
-                                                      unsigned *p)
-{
-    p[0] = pair_of_bytes(low, 0, offset);
-    p[1] = pair_of_bytes(low, 1, offset);
-    p[2] = pair_of_bytes(high, 0, offset);
-    p[3] = pair_of_bytes(high, 1, offset);
+    p[0] = byte_perm(low, 0x43, 0x4140);
+    p[1] = byte_perm(low, 0x43, 0x4342);
+    p[2] = byte_perm(high, 0x43, 0x4140);
+    p[3] = byte_perm(high, 0x43, 0x4342);
 }
 
 template <typename F>
 struct unit;
 
+/* Where scales are elsewhere, or in each block of a unit. */
+struct no_lines {
+    __device__ __forceinline__ explicit no_lines(const uint8_t *) {}
+};
+
+/* scale (byte k of a word), exactly. */
+struct scaled_bytes {
+    float scale, minus;
+
+    __device__ __forceinline__ explicit scaled_bytes(unsigned short bits)
+        : scale(__half2float(__ushort_as_half(bits))), minus(-8388608 * scale)
+    {
+    }
+    __device__ __forceinline__ float of(unsigned word, int k) const
+    {
+        return fmaf(scale, __uint_as_float(byte_perm(word, 0x4b000000, 0x7650 + k)), minus);
+    }
+};
+
+/* Of q4_k and q5_k, whose quants are 128 too large: d s_j, and dmin m_j + 128 d s_j. */
+struct lines_k {
+    scaled_bytes d, dmin;
+    unsigned s[2], m[2]; /* four in a word */
+
+    static __device__ __forceinline__ unsigned half_of(const unsigned *two, int j)
+    {
+        return j < 4 ? two[0] : two[1];
+    }
+
+    __device__ __forceinline__ explicit lines_k(const uint4 &head)
+        : d((unsigned short)head.x),
+          dmin((unsigned short)(head.x >> 16)), s{head.y & 0x3f3f3f3f,
+                                                  (head.w & 0x0f0f0f0f) |
+                                                      (head.y >> 2 & 0x30303030)},
+          m{head.z & 0x3f3f3f3f, (head.w >> 4 & 0x0f0f0f0f) | (head.z >> 2 & 0x30303030)}
+    {
+    }
+    __device__ __forceinline__ explicit lines_k(const uint8_t *at) : lines_k(*(const uint4 *)at) {}
+    __device__ __forceinline__ float2 of(const uint8_t *, int j, int) const
+    {
+        const float scale = d.of(half_of(s, j), j % 4);
+        return make_float2(scale, fmaf(128, scale, dmin.of(half_of(m, j), j % 4)));
+    }
+};
+
 /* ---- q4_k, q5_k ---- */
 
 template <int BYTES_, int QS>
 struct unit_k {
-    enum { BYTES = BYTES_, ALIGNED = 16, HALVES = 0, MINIMUM = 1 };
+    enum { BYTES = BYTES_, ALIGNED = 16, HALVES = 0, OFFSET = 128, WHOLE_UNITS = 1 };
+    typedef lines_k lines;
 
     static __device__ __forceinline__ void pairs(const uint8_t *at, int j, int t, const unsigned *,
                                                  unsigned *p)
@@ -68,11 +110,7 @@ struct unit_k {
             low |= (h.x >> j & 0x01010101) << 4;
             high |= (h.y >> j & 0x01010101) << 4;
         }
-        pairs_of_words(low, high, 0, p);
-    }
-    static __device__ __forceinline__ float2 line(const uint8_t *at, int j, int)
-    {
-        return scale_and_minimum(*(const uint4 *)at, j);
+        pairs_of_words(low, high, p);
     }
 };
 template <>
@@ -86,7 +124,17 @@ struct unit<q5_k> : unit_k<176, 48> {
 
 template <>
 struct unit<q6_k> {
-    enum { BYTES = 210, ALIGNED = 2, HALVES = 1, MINIMUM = 0 };
+    enum { BYTES = 210, ALIGNED = 2, HALVES = 1, OFFSET = 0, WHOLE_UNITS = 1 };
+
+    struct lines {
+        float d;
+
+        __device__ __forceinline__ explicit lines(const uint8_t *at) : d(f16_at(at + 208)) {}
+        __device__ __forceinline__ float2 of(const uint8_t *at, int j, int half) const
+        {
+            return make_float2(d * (float)(int8_t)at[192 + 2 * j + half], 0);
+        }
+    };
 
     /* Four weights from 16 s + 4 t on. */
     static __device__ __forceinline__ unsigned four(const uint8_t *at, int s, int t)
@@ -99,12 +147,10 @@ struct unit<q6_k> {
     static __device__ __forceinline__ void pairs(const uint8_t *at, int j, int t, const unsigned *,
                                                  unsigned *p)
     {
-        pairs_of_words(four(at, 2 * j, t), four(at, 2 * j + 1, t), 32, p);
-    }
-    static __device__ __forceinline__ float2 line(const uint8_t *at, int j, int half)
-    {
-        const float d = f16_at(at + 208);
-        return make_float2(d * (float)(int8_t)at[192 + 2 * j + half], 0);
+        pairs_of_words(four(at, 2 * j, t), four(at, 2 * j + 1, t), p);
+        #pragma unroll
+        for (int k = 0; k < 4; k++)
+            p[k] = minus_bf16x2(p[k], 128 + 32);
     }
 };
 
@@ -112,7 +158,15 @@ struct unit<q6_k> {
 
 template <>
 struct unit<q8_0> {
-    enum { BYTES = 272, ALIGNED = 2, HALVES = 0, MINIMUM = 0 };
+    enum { BYTES = 272, ALIGNED = 2, HALVES = 0, OFFSET = 0, WHOLE_UNITS = 0 };
+
+    struct lines : no_lines {
+        using no_lines::no_lines;
+        __device__ __forceinline__ float2 of(const uint8_t *at, int j, int) const
+        {
+            return make_float2(f16_at(at + 34 * j), 0);
+        }
+    };
 
     static __device__ __forceinline__ void pairs(const uint8_t *at, int j, int t, const unsigned *,
                                                  unsigned *p)
@@ -126,17 +180,21 @@ struct unit<q8_0> {
                     pack_bf16x2(float_of_byte(q, 2 * k, 128), float_of_byte(q, 2 * k + 1, 128));
         }
     }
-    static __device__ __forceinline__ float2 line(const uint8_t *at, int j, int)
-    {
-        return make_float2(f16_at(at + 34 * j), 0);
-    }
 };
 
 /* ---- nf4: scales are elsewhere ---- */
 
 template <>
 struct unit<nf4> {
-    enum { BYTES = 128, ALIGNED = 16, HALVES = 0, MINIMUM = 0 };
+    enum { BYTES = 128, ALIGNED = 16, HALVES = 0, OFFSET = 0, WHOLE_UNITS = 0 };
+
+    struct lines : no_lines {
+        using no_lines::no_lines;
+        __device__ __forceinline__ float2 of(const uint8_t *, int, int) const
+        {
+            return make_float2(0, 0);
+        }
+    };
 
     /* The table has both weights of a byte. */
     static __device__ __forceinline__ void pairs(const uint8_t *at, int j, int t,
@@ -146,10 +204,6 @@ struct unit<nf4> {
         #pragma unroll
         for (int k = 0; k < 4; k++)
             p[k] = table[byte_of(q, k)];
-    }
-    static __device__ __forceinline__ float2 line(const uint8_t *, int, int)
-    {
-        return make_float2(0, 0);
     }
 };
 

@@ -3,15 +3,20 @@
  *
  *     y[m][n] = sum over blocks j of  s[n][j] (sum of q x[m]) - m[n][j] (sum of x[m])
  *
- * A block of threads has 16 rows of W; its warps share the units of 256 weights (mma_unit.cuh), which
- * cp.async brings to shared memory.  All sums are added in one order, whatever the number of rows of x: a
- * row's bits are the same in each. */
+ * Four warps share the units of 256 weights (mma_unit.cuh) of 16 rows of W, a tile, which cp.async brings
+ * to shared memory.  A block has one tile, or, for many rows of x, two, which find the same x in the L1
+ * cache.  All sums are added in one order, whatever the number of rows of x: a row's bits are the same in
+ * each. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/quantised/gemm_quantised.cuh"
 #include "gpu/quantised/mma_unit.cuh"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, STAGES = 4, ROWS = 16 };
+enum { WARPS = 4 /* that share a tile */, STAGES = 4, ROWS = 16 };
+
+/* Tiles of a block, for 8 MT rows of x. */
+template <int MT>
+static constexpr int TILES = MT < 4 ? 1 : 2;
 
 /* Shared memory for a unit of a row: it may begin anywhere in 16 bytes, and the quads of 8 rows are in
  * different banks. */
@@ -84,16 +89,17 @@ struct unit_scales {
     float of[2][2];
 };
 
-static __device__ __forceinline__ unit_scales scales_of_unit(const packed_rows &w, int64_t n,
-                                                             int64_t N, int64_t k)
+static __device__ __forceinline__ unit_scales scales_of_unit(const packed_rows &w,
+                                                             const int64_t *first, int64_t k)
 {
     const int t = (int)threadIdx.x % 4;
     unit_scales s;
+    #pragma unroll
     for (int r = 0; r < 2; r++)
-        for (int i = 0; i < 2; i++) {
-            const int64_t at = k + 32 * (2 * t + i), row = min(n + 8 * r, N - 1);
-            s.of[r][i] = w.scales.at((row * w.K + min(at, w.K - 1)) >> w.log2_block);
-        }
+        #pragma unroll
+        for (int i = 0; i < 2; i++) /* behind the last one nothing uses them */
+            s.of[r][i] =
+                w.scales.at(min((first[r] + k + 32 * (2 * t + i)) >> w.log2_block, w.blocks - 1));
     return s;
 }
 
@@ -148,36 +154,69 @@ static __device__ __forceinline__ void add_part(float (*sum)[4], const unsigned 
     }
 }
 
-/* sum += unit u of the rows times x, which is x[m], 8 rows for each m; `parts` of its 32s. */
+/* The rows of x that go with a lane, and a part of them that is on its way. */
 template <typename F, int MT>
+struct x_of_lane {
+    const bf16 *row[MT];
+    uint4 next[MT];
+
+    /* Columns that there are not come to nothing. */
+    __device__ __forceinline__ explicit x_of_lane(const products_of<bf16> &s)
+    {
+        #pragma unroll
+        for (int m = 0; m < MT; m++)
+            row[m] = s.a + min((int64_t)(8 * m + fragment_row()), s.M - 1) * s.D;
+    }
+    __device__ __forceinline__ void load(int64_t k, uint4 *to) const
+    {
+        #pragma unroll
+        for (int m = 0; m < MT; m++)
+            to[m] = x_of<F>(row[m] + k);
+    }
+    /* x from k on, which was ordered before; orders that from `then` on. */
+    __device__ __forceinline__ void take(int64_t k, int64_t then, uint4 *x)
+    {
+        if constexpr (TILES<MT> == 1) {
+            load(k, x);
+        } else {
+            #pragma unroll
+            for (int m = 0; m < MT; m++)
+                x[m] = next[m];
+            load(then, next);
+        }
+    }
+};
+
+/* sum += unit u of the rows times x: its first `parts` of 32 weights, or, if FULL, all. */
+template <typename F, int MT, bool FULL>
 static __device__ __forceinline__ void
-add_unit(float (*sum)[4], const bf16 *const *x_row, const rows_of_warp<F> &w, int64_t u, int stage,
-         int parts, const unit_scales &scales, const unsigned *table)
+add_unit(float (*sum)[4], x_of_lane<F, MT> &x_row, const rows_of_warp<F> &w, int64_t u, int stage,
+         int parts, int64_t then, const unit_scales &scales, const unsigned *table)
 {
-    constexpr bool APART = std::is_same<F, nf4>::value; /* are scales in tensors of their own? */
+    constexpr bool ELSEWHERE = std::is_same<F, nf4>::value; /* are scales in other tensors? */
+    constexpr int UNROLLED = FULL && TILES<MT> == 1 ? PARTS / MT : 1;
     const int g = fragment_row(), t = (int)threadIdx.x % 4;
     const uint8_t *const at[2] = {w.staged(u, 0, stage), w.staged(u, 1, stage)};
     const typename unit<F>::lines lines[2] = {typename unit<F>::lines(at[0]),
                                               typename unit<F>::lines(at[1])};
 
-    #pragma unroll(PARTS / MT)
-    for (int j = 0; j < PARTS; j++) {
+    #pragma unroll UNROLLED
+    for (int j = 0; j < (FULL ? (int)PARTS : parts); j++) {
+        const int64_t k = u * MMA_UNIT + 32 * j;
         unsigned p[2][4];
         float2 line[2][2] = {};
         uint4 x[MT];
-        if (!unit<F>::WHOLE_UNITS && j >= parts)
-            break;
-        #pragma unroll
-        for (int m = 0; m < MT; m++)
-            x[m] = x_of<F>(x_row[m] + u * MMA_UNIT + 32 * j);
+        x_row.take(k, j < (FULL ? (int)PARTS : parts) - 1 ? k + 32 : then, x);
         #pragma unroll
         for (int r = 0; r < 2; r++) {
             unit<F>::pairs(at[r], j, t, table, p[r]);
-            if (APART)
+            if (ELSEWHERE)
                 line[r][0].x = __shfl_sync(0xffffffff, j % 2 ? scales.of[r][1] : scales.of[r][0],
                                            4 * g + j / 2);
-            for (int h = 0; h <= unit<F>::HALVES && !APART; h++)
-                line[r][h] = lines[r].of(at[r], j, h);
+            else
+                line[r][0] = lines[r].of(at[r], j, 0);
+            if (unit<F>::HALVES)
+                line[r][1] = lines[r].of(at[r], j, 1);
         }
         add_part<F, MT>(sum, p, line, x);
     }
@@ -187,18 +226,19 @@ add_unit(float (*sum)[4], const bf16 *const *x_row, const rows_of_warp<F> &w, in
 template <typename F, int MT>
 static __device__ __forceinline__ void add_units(float (*sum)[4], const products_of<bf16> &s,
                                                  const packed_rows &rows, const rows_of_warp<F> &w,
-                                                 int64_t n, const unsigned *table)
+                                                 int64_t n0, const unsigned *table)
 {
-    const int64_t units = ceil_div(s.D, MMA_UNIT);
-    const int warp = (int)threadIdx.x / 32;
+    constexpr bool ELSEWHERE = std::is_same<F, nf4>::value;
+    const int64_t units = ceil_div(s.D, MMA_UNIT), n = n0 + fragment_row();
+    const int64_t first[2] = {min(n, s.C - 1) * s.D, min(n + 8, s.C - 1) * s.D};
+    const int warp = (int)threadIdx.x / 32 % WARPS;
     unit_scales scales = {}, next = {};
-    const bf16 *x_row[MT];
+    x_of_lane<F, MT> x_row(s);
 
-    #pragma unroll
-    for (int m = 0; m < MT; m++) /* columns that there are not come to nothing */
-        x_row[m] = s.a + min((int64_t)(8 * m + fragment_row()), s.M - 1) * s.D;
-    if (std::is_same<F, nf4>::value)
-        next = scales_of_unit(rows, n, s.C, warp * MMA_UNIT);
+    if (ELSEWHERE)
+        next = scales_of_unit(rows, first, warp * MMA_UNIT);
+    if (TILES < MT >> 1)
+        x_row.load(warp < units ? warp * MMA_UNIT : 0, x_row.next);
     #pragma unroll
     for (int i = 0; i < STAGES - 1; i++) {
         if (warp + i * WARPS < units)
@@ -214,20 +254,25 @@ static __device__ __forceinline__ void add_units(float (*sum)[4], const products
             w.copy(ahead, (stage + STAGES - 1) % STAGES);
         cp_async_commit();
         scales = next;
-        if (std::is_same<F, nf4>::value)
-            next = scales_of_unit(rows, n, s.C, (u + WARPS) * MMA_UNIT);
-        add_unit<F, MT>(sum, x_row, w, u, stage,
-                        (int)min((s.D - u * MMA_UNIT) / 32, (int64_t)PARTS), scales, table);
+        if (ELSEWHERE)
+            next = scales_of_unit(rows, first, (u + WARPS) * MMA_UNIT);
+        const int parts = (int)min((s.D - u * MMA_UNIT) / 32, (int64_t)PARTS);
+        const int64_t then = u + WARPS < units ? (u + WARPS) * MMA_UNIT : 0;
+        if (unit<F>::WHOLE_UNITS || parts == PARTS)
+            add_unit<F, MT, true>(sum, x_row, w, u, stage, parts, then, scales, table);
+        else
+            add_unit<F, MT, false>(sum, x_row, w, u, stage, parts, then, scales, table);
         stage = (stage + 1) % STAGES;
     }
     cp_async_wait<0>();
 }
 
-/* The sums of all warps, one after the other, to y. */
+/* The sums of the warps of each tile, one after the other, to y. */
 template <int MT>
 static __device__ __forceinline__ void finish(const float (*sum)[4], const products_of<bf16> &s,
-                                              int64_t n0, float *of_warp)
+                                              float *of_warp)
 {
+    constexpr int EACH = 8 * MT * ROWS;
     const int warp = (int)threadIdx.x / 32, g = fragment_row(), column = fragment_column();
 
     __syncthreads();
@@ -235,27 +280,29 @@ static __device__ __forceinline__ void finish(const float (*sum)[4], const produ
     for (int m = 0; m < MT; m++)
         #pragma unroll
         for (int i = 0; i < 4; i++)
-            of_warp[(warp * 8 * MT + 8 * m + column + i % 2) * ROWS + g + i / 2 * 8] = sum[m][i];
+            of_warp[warp * EACH + (8 * m + column + i % 2) * ROWS + g + i / 2 * 8] = sum[m][i];
     __syncthreads();
-    for (int e = (int)threadIdx.x; e < 8 * MT * ROWS; e += THREADS) {
-        const int64_t m = e / ROWS, n = n0 + e % ROWS;
-        float all = of_warp[e];
+    for (int e = (int)threadIdx.x; e < TILES<MT> * EACH; e += (int)blockDim.x) {
+        const int tile = e / EACH, i = e % EACH;
+        const int64_t m = i / ROWS, n = ((int64_t)blockIdx.x * TILES<MT> + tile) * ROWS + i % ROWS;
+        const float *from = of_warp + tile * WARPS * EACH + i;
+        float all = from[0];
         #pragma unroll
         for (int k = 1; k < WARPS; k++)
-            all += of_warp[k * 8 * MT * ROWS + e];
+            all += from[k * EACH];
         if (m < s.M && n < s.C)
             store(s.c + m * s.C + n, all);
     }
 }
 
 template <typename F, int MT>
-__global__ void __launch_bounds__(THREADS, MT <= 2 ? 3 : 2)
+__global__ void __launch_bounds__(32 * WARPS * TILES<MT>, TILES<MT> == 1 ? 3 : 1)
     mma_rows(products_of<bf16> s, packed_rows rows)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     constexpr int BYTE_VALUES = std::is_same<F, nf4>::value ? 256 : 1;
     __shared__ unsigned table[BYTE_VALUES];
-    const int64_t n0 = (int64_t)blockIdx.x * ROWS;
+    const int64_t tile = (int64_t)blockIdx.x * TILES<MT> + threadIdx.x / (32 * WARPS);
     float sum[MT][4] = {};
 
     s.move_to(blockIdx.y);
@@ -264,9 +311,9 @@ __global__ void __launch_bounds__(THREADS, MT <= 2 ? 3 : 2)
         fill_pairs(table);
         __syncthreads();
     }
-    const rows_of_warp<F> w(rows, n0, s.C, shared);
-    add_units<F, MT>(sum, s, rows, w, n0 + fragment_row(), table);
-    finish<MT>(sum, s, n0, (float *)shared);
+    const rows_of_warp<F> w(rows, tile * ROWS, s.C, shared);
+    add_units<F, MT>(sum, s, rows, w, tile * ROWS, table);
+    finish<MT>(sum, s, (float *)shared);
 }
 
 /* ---- launches ---- */
@@ -274,13 +321,14 @@ __global__ void __launch_bounds__(THREADS, MT <= 2 ? 3 : 2)
 template <typename F, int MT>
 static int launch(const struct call *f, const products_of<bf16> &s, const packed_rows &w)
 {
-    const size_t stages = (size_t)WARPS * STAGES * STAGE_BYTES<F>;
-    const size_t sums = sizeof(float) * WARPS * 8 * MT * ROWS;
-    const dim3 grid((unsigned)ceil_div(s.C, ROWS), (unsigned)DIM(f, 'L'));
+    constexpr int ALL = WARPS * TILES<MT>;
+    const size_t stages = (size_t)ALL * STAGES * STAGE_BYTES<F>;
+    const size_t sums = sizeof(float) * ALL * 8 * MT * ROWS;
+    const dim3 grid((unsigned)ceil_div(s.C, ROWS * TILES<MT>), (unsigned)DIM(f, 'L'));
     const auto kernel = mma_rows<F, MT>;
 
     CUDA(allow_smem(kernel, max(stages, sums)));
-    kernel<<<grid, THREADS, max(stages, sums), gpu_stream(f)>>>(s, w);
+    kernel<<<grid, 32 * ALL, max(stages, sums), gpu_stream(f)>>>(s, w);
     return cudaGetLastError();
 }
 

@@ -21,18 +21,19 @@
 
 enum { MMA_UNIT = 256, PARTS = MMA_UNIT / 32 };
 
-/* Two bf16, each minus `offset`, exactly: |x| and the difference have 8 bits. */
-static __device__ __forceinline__ unsigned minus_bf16x2(unsigned pair, float offset)
+/* Two bf16 minus two others, exactly: both, and the differences, have 8 bits. */
+static __device__ __forceinline__ unsigned minus_bf16x2(unsigned pair, unsigned other)
 {
 #ifdef __CUDACC__
-    const __nv_bfloat162 by = __float2bfloat162_rn(offset);
-    __nv_bfloat162 x;
+    __nv_bfloat162 x, by;
     memcpy(&x, &pair, sizeof x);
+    memcpy(&by, &other, sizeof by);
     x = __hsub2(x, by);
     memcpy(&pair, &x, sizeof x);
     return pair;
 #else
-    return pack_bf16x2(low_of_pair(pair) - offset, high_of_pair(pair) - offset);
+    return pack_bf16x2(low_of_pair(pair) - low_of_pair(other),
+                       high_of_pair(pair) - high_of_pair(other));
 #endif
 }
 
@@ -150,7 +151,7 @@ struct unit<q6_k> {
         pairs_of_words(four(at, 2 * j, t), four(at, 2 * j + 1, t), p);
         #pragma unroll
         for (int k = 0; k < 4; k++)
-            p[k] = minus_bf16x2(p[k], 128 + 32);
+            p[k] = minus_bf16x2(p[k], 0x43204320 /* 160 = 128 + 32 */);
     }
 };
 
@@ -168,16 +169,17 @@ struct unit<q8_0> {
         }
     };
 
+    /* 128 + the lower seven bits, minus 128, or minus 256 where the sign is set. */
     static __device__ __forceinline__ void pairs(const uint8_t *at, int j, int t, const unsigned *,
                                                  unsigned *p)
     {
         #pragma unroll
         for (int w = 0; w < 2; w++) {
-            const unsigned q = even_word(at + 34 * j + 2 + 8 * t + 4 * w) ^ 0x80808080;
-            #pragma unroll
-            for (int k = 0; k < 2; k++)
-                p[2 * w + k] =
-                    pack_bf16x2(float_of_byte(q, 2 * k, 128), float_of_byte(q, 2 * k + 1, 128));
+            const unsigned q = even_word(at + 34 * j + 2 + 8 * t + 4 * w);
+            const unsigned low = q & 0x7f7f7f7f, sign = q & 0x80808080;
+            p[2 * w] = minus_bf16x2(byte_perm(low, 0x43, 0x4140), byte_perm(sign, 0x43, 0x4140));
+            p[2 * w + 1] =
+                minus_bf16x2(byte_perm(low, 0x43, 0x4342), byte_perm(sign, 0x43, 0x4342));
         }
     }
 };

@@ -4,8 +4,8 @@
  *     y[m][n] = sum over blocks j of  s[n][j] (sum of q x[m]) - m[n][j] (sum of x[m])
  *
  * Four warps share the units of 256 weights (mma_unit.cuh) of 16 rows of W, a tile, which cp.async brings
- * to shared memory.  A block has one tile, or, for many rows of x, two, which find the same x in the L1
- * cache.  All sums are added in one order, whatever the number of rows of x: a row's bits are the same in
+ * to shared memory.  A block has one tile at a time, or, for many rows of x, two, which find the same x in
+ * the L1 cache; it goes on to the next while that one's bytes are on their way.  All sums are added in one order, whatever the number of rows of x: a row's bits are the same in
  * each. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/launch.cuh"
@@ -33,31 +33,46 @@ static __device__ __forceinline__ const uint8_t *aligned_down(const uint8_t *at)
     return (const uint8_t *)((uintptr_t)at & ~(uintptr_t)15);
 }
 
-/* The rows of W that a warp multiplies, and what each lane copies of a unit. */
-template <typename F>
-struct rows_of_warp {
+/* The tiles of all matrices, in the order in which blocks take them, TILES at a time. */
+struct tiles {
+    int64_t of_matrix, all; /* groups of TILES */
+};
+
+/* What a warp copies: unit after unit of its rows, then those of its block's next tile. */
+template <typename F, int MT>
+struct copier {
     static constexpr int COPIES = (ROWS * CHUNKS<F> + 31) / 32;
     static constexpr bool INSIDE = unit<F>::ALIGNED == 16 && unit<F>::WHOLE_UNITS;
 
-    const uint8_t *end;         /* of W */
+    const packed_rows &w;
+    const tiles &t;
+    int64_t N, units, group, u;
+    const uint8_t *end;         /* of the matrix */
     const uint8_t *row[COPIES]; /* those of which this lane copies 16 bytes */
-    const uint8_t *mine[2];     /* rows g and g + 8 */
     unsigned char *stages;
 
-    __device__ __forceinline__ rows_of_warp(const packed_rows &w, int64_t n0, int64_t N,
-                                            unsigned char *shared)
-        : end(w.W + w.bytes), stages(shared + threadIdx.x / 32 * (STAGES * STAGE_BYTES<F>))
+    __device__ __forceinline__ copier(const packed_rows &w, const tiles &t, int64_t N,
+                                      unsigned char *shared)
+        : w(w), t(t), N(N), units(ceil_div(w.K, MMA_UNIT)), group(blockIdx.x),
+          u(threadIdx.x / 32 % WARPS), stages(shared + threadIdx.x / 32 * (STAGES * STAGE_BYTES<F>))
     {
-        const int lane = (int)threadIdx.x % 32;
+        if (u >= units)
+            group = t.all;
+        open();
+    }
+    __device__ __forceinline__ void open()
+    {
+        const int lane = (int)threadIdx.x % 32, tile = (int)threadIdx.x / (32 * WARPS);
+        const uint8_t *W = w.W + group / t.of_matrix * w.bytes;
+        const int64_t n0 = (group % t.of_matrix * TILES<MT> + tile) * ROWS;
+        end = W + w.bytes;
         #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            row[i] = w.W + min(n0 + (lane + 32 * i) / CHUNKS<F>, N - 1) * w.row_bytes;
-        for (int r = 0; r < 2; r++)
-            mine[r] = w.W + min(n0 + fragment_row() + 8 * r, N - 1) * w.row_bytes;
+            row[i] = W + min(n0 + (lane + 32 * i) / CHUNKS<F>, N - 1) * w.row_bytes;
     }
 
-    /* Begin to copy unit u into a stage: whole 16 bytes, from the multiple of 16 before it. */
-    __device__ __forceinline__ void copy(int64_t u, int stage) const
+    /* Begin to copy a unit into a stage: whole 16 bytes, from the multiple of 16 before it. */
+    __device__ __forceinline__ void copy(int stage) const
     {
         const int lane = (int)threadIdx.x % 32;
         unsigned char *to = stages + stage * STAGE_BYTES<F>;
@@ -75,10 +90,33 @@ struct rows_of_warp {
         }
     }
 
-    /* Where unit u of row g, or of g + 8, is in its stage. */
+    /* The next unit, if there is one. */
+    __device__ __forceinline__ void next(int stage)
+    {
+        if (group < t.all) {
+            copy(stage);
+            u += WARPS;
+            if (u >= units) {
+                u = threadIdx.x / 32 % WARPS;
+                group += gridDim.x;
+                if (group < t.all)
+                    open();
+            }
+        }
+        cp_async_commit();
+    }
+};
+
+/* Rows g and g + 8 of a tile. */
+template <typename F>
+struct rows_of_lane {
+    const uint8_t *row[2];
+    const unsigned char *stages;
+
+    /* Where unit u of one of them is in its stage. */
     __device__ __forceinline__ const uint8_t *staged(int64_t u, int r, int stage) const
     {
-        const uint8_t *at = mine[r] + u * unit<F>::BYTES;
+        const uint8_t *at = row[r] + u * unit<F>::BYTES;
         return stages + stage * STAGE_BYTES<F> + (fragment_row() + 8 * r) * STRIDE<F> +
                ((uintptr_t)at & 15);
     }
@@ -157,21 +195,22 @@ static __device__ __forceinline__ void add_part(float (*sum)[4], const unsigned 
 /* The rows of x that go with a lane, and a part of them that is on its way. */
 template <typename F, int MT>
 struct x_of_lane {
-    const bf16 *row[MT];
+    const bf16 *x;
+    unsigned row[MT]; /* where it begins, in eights */
     uint4 next[MT];
 
     /* Columns that there are not come to nothing. */
-    __device__ __forceinline__ explicit x_of_lane(const products_of<bf16> &s)
+    __device__ __forceinline__ explicit x_of_lane(const products_of<bf16> &s) : x(s.a)
     {
         #pragma unroll
         for (int m = 0; m < MT; m++)
-            row[m] = s.a + min((int64_t)(8 * m + fragment_row()), s.M - 1) * s.D;
+            row[m] = (unsigned)(min((int64_t)(8 * m + fragment_row()), s.M - 1) * (s.D / 8));
     }
     __device__ __forceinline__ void load(int64_t k, uint4 *to) const
     {
         #pragma unroll
         for (int m = 0; m < MT; m++)
-            to[m] = x_of<F>(row[m] + k);
+            to[m] = x_of<F>(x + 8 * (int64_t)row[m] + k);
     }
     /* x from k on, which was ordered before; orders that from `then` on. */
     __device__ __forceinline__ void take(int64_t k, int64_t then, uint4 *x)
@@ -190,7 +229,7 @@ struct x_of_lane {
 /* sum += unit u of the rows times x: its first `parts` of 32 weights, or, if FULL, all. */
 template <typename F, int MT, bool FULL>
 static __device__ __forceinline__ void
-add_unit(float (*sum)[4], x_of_lane<F, MT> &x_row, const rows_of_warp<F> &w, int64_t u, int stage,
+add_unit(float (*sum)[4], x_of_lane<F, MT> &x_row, const rows_of_lane<F> &w, int64_t u, int stage,
          int parts, int64_t then, const unit_scales &scales, const unsigned *table)
 {
     constexpr bool ELSEWHERE = std::is_same<F, nf4>::value; /* are scales in other tensors? */
@@ -222,15 +261,17 @@ add_unit(float (*sum)[4], x_of_lane<F, MT> &x_row, const rows_of_warp<F> &w, int
     }
 }
 
-/* All units of a warp: every WARPS-th. */
+/* All units of a warp: every WARPS-th; `stage` is that of the first. */
 template <typename F, int MT>
-static __device__ __forceinline__ void add_units(float (*sum)[4], const products_of<bf16> &s,
-                                                 const packed_rows &rows, const rows_of_warp<F> &w,
-                                                 int64_t n0, const unsigned *table)
+static __device__ __forceinline__ void
+add_units(float (*sum)[4], const products_of<bf16> &s, const packed_rows &rows, int64_t n0,
+          copier<F, MT> &c, int &stage, const unsigned *table)
 {
     constexpr bool ELSEWHERE = std::is_same<F, nf4>::value;
-    const int64_t units = ceil_div(s.D, MMA_UNIT), n = n0 + fragment_row();
-    const int64_t first[2] = {min(n, s.C - 1) * s.D, min(n + 8, s.C - 1) * s.D};
+    const int64_t n[2] = {min(n0 + fragment_row(), s.C - 1), min(n0 + fragment_row() + 8, s.C - 1)};
+    const rows_of_lane<F> w = {{rows.W + n[0] * rows.row_bytes, rows.W + n[1] * rows.row_bytes},
+                               c.stages};
+    const int64_t first[2] = {n[0] * s.D, n[1] * s.D};
     const int warp = (int)threadIdx.x / 32 % WARPS;
     unit_scales scales = {}, next = {};
     x_of_lane<F, MT> x_row(s);
@@ -238,44 +279,33 @@ static __device__ __forceinline__ void add_units(float (*sum)[4], const products
     if (ELSEWHERE)
         next = scales_of_unit(rows, first, warp * MMA_UNIT);
     if (TILES < MT >> 1)
-        x_row.load(warp < units ? warp * MMA_UNIT : 0, x_row.next);
-    #pragma unroll
-    for (int i = 0; i < STAGES - 1; i++) {
-        if (warp + i * WARPS < units)
-            w.copy(warp + i * WARPS, i);
-        cp_async_commit();
-    }
-    int stage = 0;
-    for (int64_t u = warp; u < units; u += WARPS) {
+        x_row.load(warp < c.units ? warp * MMA_UNIT : 0, x_row.next);
+    for (int64_t u = warp; u < c.units; u += WARPS) {
         cp_async_wait<STAGES - 2>();
         __syncwarp();
-        const int64_t ahead = u + (STAGES - 1) * WARPS;
-        if (ahead < units)
-            w.copy(ahead, (stage + STAGES - 1) % STAGES);
-        cp_async_commit();
+        c.next((stage + STAGES - 1) % STAGES);
         scales = next;
         if (ELSEWHERE)
             next = scales_of_unit(rows, first, (u + WARPS) * MMA_UNIT);
         const int parts = (int)min((s.D - u * MMA_UNIT) / 32, (int64_t)PARTS);
-        const int64_t then = u + WARPS < units ? (u + WARPS) * MMA_UNIT : 0;
+        const int64_t then = u + WARPS < c.units ? (u + WARPS) * MMA_UNIT : 0;
         if (unit<F>::WHOLE_UNITS || parts == PARTS)
             add_unit<F, MT, true>(sum, x_row, w, u, stage, parts, then, scales, table);
         else
             add_unit<F, MT, false>(sum, x_row, w, u, stage, parts, then, scales, table);
         stage = (stage + 1) % STAGES;
     }
-    cp_async_wait<0>();
 }
 
-/* The sums of the warps of each tile, one after the other, to y. */
+/* The sums of the warps of each tile, one after the other, to y; all threads have left what of_warp held
+ * before. */
 template <int MT>
 static __device__ __forceinline__ void finish(const float (*sum)[4], const products_of<bf16> &s,
-                                              float *of_warp)
+                                              int64_t n0, float *of_warp)
 {
     constexpr int EACH = 8 * MT * ROWS;
     const int warp = (int)threadIdx.x / 32, g = fragment_row(), column = fragment_column();
 
-    __syncthreads();
     #pragma unroll
     for (int m = 0; m < MT; m++)
         #pragma unroll
@@ -284,7 +314,7 @@ static __device__ __forceinline__ void finish(const float (*sum)[4], const produ
     __syncthreads();
     for (int e = (int)threadIdx.x; e < TILES<MT> * EACH; e += (int)blockDim.x) {
         const int tile = e / EACH, i = e % EACH;
-        const int64_t m = i / ROWS, n = ((int64_t)blockIdx.x * TILES<MT> + tile) * ROWS + i % ROWS;
+        const int64_t m = i / ROWS, n = n0 + tile * ROWS + i % ROWS;
         const float *from = of_warp + tile * WARPS * EACH + i;
         float all = from[0];
         #pragma unroll
@@ -295,25 +325,44 @@ static __device__ __forceinline__ void finish(const float (*sum)[4], const produ
     }
 }
 
+/* Bytes of shared memory: the stages, and two times the sums of all warps. */
+template <typename F, int MT>
+static constexpr int STAGES_OF_BLOCK = WARPS *TILES<MT> *STAGES *STAGE_BYTES<F>;
+template <int MT>
+static constexpr int SUMS_OF_BLOCK = WARPS *TILES<MT> * 8 * MT *ROWS;
+template <typename F, int MT>
+static constexpr size_t SMEM = STAGES_OF_BLOCK<F, MT> + 2 * sizeof(float) * SUMS_OF_BLOCK<MT>;
+
 template <typename F, int MT>
 __global__ void __launch_bounds__(32 * WARPS * TILES<MT>, TILES<MT> == 1 ? 3 : 1)
-    mma_rows(products_of<bf16> s, packed_rows rows)
+    mma_rows(products_of<bf16> s, packed_rows rows, tiles t)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     constexpr int BYTE_VALUES = std::is_same<F, nf4>::value ? 256 : 1;
     __shared__ unsigned table[BYTE_VALUES];
-    const int64_t tile = (int64_t)blockIdx.x * TILES<MT> + threadIdx.x / (32 * WARPS);
-    float sum[MT][4] = {};
+    const int tile = (int)threadIdx.x / (32 * WARPS);
+    float *sums = (float *)(shared + STAGES_OF_BLOCK<F, MT>);
+    copier<F, MT> c(rows, t, s.C, shared);
+    int stage = 0, odd = 0;
 
-    s.move_to(blockIdx.y);
-    rows.move_to(blockIdx.y);
-    if (std::is_same<F, nf4>::value) {
+    if (std::is_same<F, nf4>::value)
         fill_pairs(table);
+    #pragma unroll
+    for (int i = 0; i < STAGES - 1; i++)
+        c.next(i);
+    if (std::is_same<F, nf4>::value)
         __syncthreads();
+    for (int64_t group = blockIdx.x; group < t.all; group += gridDim.x, odd = !odd) {
+        const int64_t l = group / t.of_matrix, n0 = group % t.of_matrix * TILES<MT> * ROWS;
+        products_of<bf16> of_l = s;
+        packed_rows rows_of_l = rows;
+        float sum[MT][4] = {};
+        of_l.move_to(l);
+        rows_of_l.move_to(l);
+        add_units<F, MT>(sum, of_l, rows_of_l, n0 + tile * ROWS, c, stage, table);
+        finish<MT>(sum, of_l, n0, sums + odd * SUMS_OF_BLOCK<MT>);
     }
-    const rows_of_warp<F> w(rows, tile * ROWS, s.C, shared);
-    add_units<F, MT>(sum, s, rows, w, tile * ROWS, table);
-    finish<MT>(sum, s, (float *)shared);
+    cp_async_wait<0>();
 }
 
 /* ---- launches ---- */
@@ -321,14 +370,17 @@ __global__ void __launch_bounds__(32 * WARPS * TILES<MT>, TILES<MT> == 1 ? 3 : 1
 template <typename F, int MT>
 static int launch(const struct call *f, const products_of<bf16> &s, const packed_rows &w)
 {
-    constexpr int ALL = WARPS * TILES<MT>;
-    const size_t stages = (size_t)ALL * STAGES * STAGE_BYTES<F>;
-    const size_t sums = sizeof(float) * ALL * 8 * MT * ROWS;
-    const dim3 grid((unsigned)ceil_div(s.C, ROWS * TILES<MT>), (unsigned)DIM(f, 'L'));
+    constexpr int THREADS = 32 * WARPS * TILES<MT>;
     const auto kernel = mma_rows<F, MT>;
+    const int64_t of_matrix = ceil_div(s.C, ROWS * TILES<MT>);
+    const tiles t = {of_matrix, of_matrix * DIM(f, 'L')};
+    int blocks_per_sm;
 
-    CUDA(allow_smem(kernel, max(stages, sums)));
-    kernel<<<grid, 32 * ALL, max(stages, sums), gpu_stream(f)>>>(s, w);
+    CUDA(allow_smem(kernel, SMEM<F, MT>));
+    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, THREADS,
+                                                       SMEM<F, MT>));
+    const int64_t resident = (int64_t)max(blocks_per_sm, 1) * f->context->limits.sms;
+    kernel<<<(unsigned)min(t.all, resident), THREADS, SMEM<F, MT>, gpu_stream(f)>>>(s, w, t);
     return cudaGetLastError();
 }
 
@@ -355,12 +407,25 @@ static int forward(const struct call *f)
     }
 }
 
+/* The shared memory for 64 rows of q8_0, more than which no call takes. */
+static const char *declines(const struct call *f)
+{
+    const char *why = gemm_quantised_no_spans(f);
+    if (why)
+        return why;
+    if (DIM(f, 'K') > 1 << 28)
+        return "rows of more than 268435456 weights";
+    return f->context && f->context->limits.smem < SMEM<q8_0, 8>
+               ? "blocks of this device have too little shared memory"
+               : NULL;
+}
+
 const struct impl gemm_quantised_mma = {
     "mma",
     "quants as they are on tensor cores, scales on the sums of 32",
     {forward, gemm_quantised_tiled_backward<bf16>},
     NULL,
-    gemm_quantised_no_spans,
+    declines,
     "nf4's table rounded to bf16",
     0x1p-8,
     0,

@@ -3,20 +3,16 @@
  *
  *     y[m][n] = sum over blocks j of  s[n][j] (sum of q x[m]) - m[n][j] (sum of x[m])
  *
- * Four warps share the units of 256 weights (mma_unit.cuh) of 16 rows of W, a tile, which cp.async brings
- * to shared memory.  A block has one tile at a time, or, for many rows of x, two, which find the same x in
- * the L1 cache; it goes on to the next while that one's bytes are on their way.  All sums are added in one order, whatever the number of rows of x: a row's bits are the same in
+ * The four warps of a block share the units of 256 weights (mma_unit.cuh) of 16 rows of W, a tile, which
+ * cp.async brings to shared memory; a block goes on to its next tile while that one's bytes are on their
+ * way.  All sums are added in one order, whatever the number of rows of x: a row's bits are the same in
  * each. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/quantised/gemm_quantised.cuh"
 #include "gpu/quantised/mma_unit.cuh"
 
-enum { WARPS = 4 /* that share a tile */, STAGES = 4, ROWS = 16 };
-
-/* Tiles of a block, for 8 MT rows of x. */
-template <int MT>
-static constexpr int TILES = MT < 4 ? 1 : 2;
+enum { WARPS = 4, THREADS = 32 * WARPS, STAGES = 4, ROWS = 16 };
 
 /* Shared memory for a unit of a row: it may begin anywhere in 16 bytes, and the quads of 8 rows are in
  * different banks. */
@@ -33,38 +29,38 @@ static __device__ __forceinline__ const uint8_t *aligned_down(const uint8_t *at)
     return (const uint8_t *)((uintptr_t)at & ~(uintptr_t)15);
 }
 
-/* The tiles of all matrices, in the order in which blocks take them, TILES at a time. */
+/* The tiles of all matrices, in the order in which blocks take them. */
 struct tiles {
-    int64_t of_matrix, all; /* groups of TILES */
+    int64_t of_matrix, all;
 };
 
 /* What a warp copies: unit after unit of its rows, then those of its block's next tile. */
-template <typename F, int MT>
+template <typename F>
 struct copier {
     static constexpr int COPIES = (ROWS * CHUNKS<F> + 31) / 32;
     static constexpr bool INSIDE = unit<F>::ALIGNED == 16 && unit<F>::WHOLE_UNITS;
 
     const packed_rows &w;
     const tiles &t;
-    int64_t N, units, group, u;
+    int64_t N, units, tile, u;
     const uint8_t *end;         /* of the matrix */
     const uint8_t *row[COPIES]; /* those of which this lane copies 16 bytes */
     unsigned char *stages;
 
     __device__ __forceinline__ copier(const packed_rows &w, const tiles &t, int64_t N,
                                       unsigned char *shared)
-        : w(w), t(t), N(N), units(ceil_div(w.K, MMA_UNIT)), group(blockIdx.x),
-          u(threadIdx.x / 32 % WARPS), stages(shared + threadIdx.x / 32 * (STAGES * STAGE_BYTES<F>))
+        : w(w), t(t), N(N), units(ceil_div(w.K, MMA_UNIT)), tile(blockIdx.x), u(threadIdx.x / 32),
+          stages(shared + threadIdx.x / 32 * (STAGES * STAGE_BYTES<F>))
     {
         if (u >= units)
-            group = t.all;
+            tile = t.all;
         open();
     }
     __device__ __forceinline__ void open()
     {
-        const int lane = (int)threadIdx.x % 32, tile = (int)threadIdx.x / (32 * WARPS);
-        const uint8_t *W = w.W + group / t.of_matrix * w.bytes;
-        const int64_t n0 = (group % t.of_matrix * TILES<MT> + tile) * ROWS;
+        const int lane = (int)threadIdx.x % 32;
+        const uint8_t *W = w.W + tile / t.of_matrix * w.bytes;
+        const int64_t n0 = tile % t.of_matrix * ROWS;
         end = W + w.bytes;
         #pragma unroll
         for (int i = 0; i < COPIES; i++)
@@ -93,13 +89,13 @@ struct copier {
     /* The next unit, if there is one. */
     __device__ __forceinline__ void next(int stage)
     {
-        if (group < t.all) {
+        if (tile < t.all) {
             copy(stage);
             u += WARPS;
             if (u >= units) {
-                u = threadIdx.x / 32 % WARPS;
-                group += gridDim.x;
-                if (group < t.all)
+                u = threadIdx.x / 32;
+                tile += gridDim.x;
+                if (tile < t.all)
                     open();
             }
         }
@@ -192,48 +188,32 @@ static __device__ __forceinline__ void add_part(float (*sum)[4], const unsigned 
     }
 }
 
-/* The rows of x that go with a lane, and a part of them that is on its way. */
-template <typename F, int MT>
+/* The rows of x that go with a lane; columns that there are not come to nothing. */
+template <int MT>
 struct x_of_lane {
     const bf16 *x;
     unsigned row[MT]; /* where it begins, in eights */
-    uint4 next[MT];
 
-    /* Columns that there are not come to nothing. */
     __device__ __forceinline__ explicit x_of_lane(const products_of<bf16> &s) : x(s.a)
     {
         #pragma unroll
         for (int m = 0; m < MT; m++)
             row[m] = (unsigned)(min((int64_t)(8 * m + fragment_row()), s.M - 1) * (s.D / 8));
     }
-    __device__ __forceinline__ void load(int64_t k, uint4 *to) const
+    __device__ __forceinline__ const bf16 *at(int m, int64_t k) const
     {
-        #pragma unroll
-        for (int m = 0; m < MT; m++)
-            to[m] = x_of<F>(x + 8 * (int64_t)row[m] + k);
-    }
-    /* x from k on, which was ordered before; orders that from `then` on. */
-    __device__ __forceinline__ void take(int64_t k, int64_t then, uint4 *x)
-    {
-        if constexpr (TILES<MT> == 1) {
-            load(k, x);
-        } else {
-            #pragma unroll
-            for (int m = 0; m < MT; m++)
-                x[m] = next[m];
-            load(then, next);
-        }
+        return x + 8 * (int64_t)row[m] + k;
     }
 };
 
 /* sum += unit u of the rows times x: its first `parts` of 32 weights, or, if FULL, all. */
 template <typename F, int MT, bool FULL>
 static __device__ __forceinline__ void
-add_unit(float (*sum)[4], x_of_lane<F, MT> &x_row, const rows_of_lane<F> &w, int64_t u, int stage,
-         int parts, int64_t then, const unit_scales &scales, const unsigned *table)
+add_unit(float (*sum)[4], const x_of_lane<MT> &x_row, const rows_of_lane<F> &w, int64_t u,
+         int stage, int parts, const unit_scales &scales, const unsigned *table)
 {
     constexpr bool ELSEWHERE = std::is_same<F, nf4>::value; /* are scales in other tensors? */
-    constexpr int UNROLLED = FULL && TILES<MT> == 1 ? PARTS / MT : 1;
+    constexpr int UNROLLED = FULL ? PARTS / MT : 1;
     const int g = fragment_row(), t = (int)threadIdx.x % 4;
     const uint8_t *const at[2] = {w.staged(u, 0, stage), w.staged(u, 1, stage)};
     const typename unit<F>::lines lines[2] = {typename unit<F>::lines(at[0]),
@@ -245,7 +225,9 @@ add_unit(float (*sum)[4], x_of_lane<F, MT> &x_row, const rows_of_lane<F> &w, int
         unsigned p[2][4];
         float2 line[2][2] = {};
         uint4 x[MT];
-        x_row.take(k, j < (FULL ? (int)PARTS : parts) - 1 ? k + 32 : then, x);
+        #pragma unroll
+        for (int m = 0; m < MT; m++)
+            x[m] = x_of<F>(x_row.at(m, k));
         #pragma unroll
         for (int r = 0; r < 2; r++) {
             unit<F>::pairs(at[r], j, t, table, p[r]);
@@ -263,23 +245,21 @@ add_unit(float (*sum)[4], x_of_lane<F, MT> &x_row, const rows_of_lane<F> &w, int
 
 /* All units of a warp: every WARPS-th; `stage` is that of the first. */
 template <typename F, int MT>
-static __device__ __forceinline__ void
-add_units(float (*sum)[4], const products_of<bf16> &s, const packed_rows &rows, int64_t n0,
-          copier<F, MT> &c, int &stage, const unsigned *table)
+static __device__ __forceinline__ void add_units(float (*sum)[4], const products_of<bf16> &s,
+                                                 const packed_rows &rows, int64_t n0, copier<F> &c,
+                                                 int &stage, const unsigned *table)
 {
     constexpr bool ELSEWHERE = std::is_same<F, nf4>::value;
     const int64_t n[2] = {min(n0 + fragment_row(), s.C - 1), min(n0 + fragment_row() + 8, s.C - 1)};
     const rows_of_lane<F> w = {{rows.W + n[0] * rows.row_bytes, rows.W + n[1] * rows.row_bytes},
                                c.stages};
     const int64_t first[2] = {n[0] * s.D, n[1] * s.D};
-    const int warp = (int)threadIdx.x / 32 % WARPS;
+    const int warp = (int)threadIdx.x / 32;
     unit_scales scales = {}, next = {};
-    x_of_lane<F, MT> x_row(s);
+    const x_of_lane<MT> x_row(s);
 
     if (ELSEWHERE)
         next = scales_of_unit(rows, first, warp * MMA_UNIT);
-    if (TILES < MT >> 1)
-        x_row.load(warp < c.units ? warp * MMA_UNIT : 0, x_row.next);
     for (int64_t u = warp; u < c.units; u += WARPS) {
         cp_async_wait<STAGES - 2>();
         __syncwarp();
@@ -288,17 +268,15 @@ add_units(float (*sum)[4], const products_of<bf16> &s, const packed_rows &rows, 
         if (ELSEWHERE)
             next = scales_of_unit(rows, first, (u + WARPS) * MMA_UNIT);
         const int parts = (int)min((s.D - u * MMA_UNIT) / 32, (int64_t)PARTS);
-        const int64_t then = u + WARPS < c.units ? (u + WARPS) * MMA_UNIT : 0;
         if (unit<F>::WHOLE_UNITS || parts == PARTS)
-            add_unit<F, MT, true>(sum, x_row, w, u, stage, parts, then, scales, table);
+            add_unit<F, MT, true>(sum, x_row, w, u, stage, parts, scales, table);
         else
-            add_unit<F, MT, false>(sum, x_row, w, u, stage, parts, then, scales, table);
+            add_unit<F, MT, false>(sum, x_row, w, u, stage, parts, scales, table);
         stage = (stage + 1) % STAGES;
     }
 }
 
-/* The sums of the warps of each tile, one after the other, to y; all threads have left what of_warp held
- * before. */
+/* The sums of the warps, one after the other, to y; all threads have left what of_warp held before. */
 template <int MT>
 static __device__ __forceinline__ void finish(const float (*sum)[4], const products_of<bf16> &s,
                                               int64_t n0, float *of_warp)
@@ -312,37 +290,34 @@ static __device__ __forceinline__ void finish(const float (*sum)[4], const produ
         for (int i = 0; i < 4; i++)
             of_warp[warp * EACH + (8 * m + column + i % 2) * ROWS + g + i / 2 * 8] = sum[m][i];
     __syncthreads();
-    for (int e = (int)threadIdx.x; e < TILES<MT> * EACH; e += (int)blockDim.x) {
-        const int tile = e / EACH, i = e % EACH;
-        const int64_t m = i / ROWS, n = n0 + tile * ROWS + i % ROWS;
-        const float *from = of_warp + tile * WARPS * EACH + i;
-        float all = from[0];
+    for (int i = (int)threadIdx.x; i < EACH; i += THREADS) {
+        const int64_t m = i / ROWS, n = n0 + i % ROWS;
+        float all = of_warp[i];
         #pragma unroll
         for (int k = 1; k < WARPS; k++)
-            all += from[k * EACH];
+            all += of_warp[k * EACH + i];
         if (m < s.M && n < s.C)
             store(s.c + m * s.C + n, all);
     }
 }
 
 /* Bytes of shared memory: the stages, and two times the sums of all warps. */
-template <typename F, int MT>
-static constexpr int STAGES_OF_BLOCK = WARPS *TILES<MT> *STAGES *STAGE_BYTES<F>;
+template <typename F>
+static constexpr int STAGES_OF_BLOCK = WARPS *STAGES *STAGE_BYTES<F>;
 template <int MT>
-static constexpr int SUMS_OF_BLOCK = WARPS *TILES<MT> * 8 * MT *ROWS;
+static constexpr int SUMS_OF_BLOCK = WARPS * 8 * MT *ROWS;
 template <typename F, int MT>
-static constexpr size_t SMEM = STAGES_OF_BLOCK<F, MT> + 2 * sizeof(float) * SUMS_OF_BLOCK<MT>;
+static constexpr size_t SMEM = STAGES_OF_BLOCK<F> + 2 * sizeof(float) * SUMS_OF_BLOCK<MT>;
 
 template <typename F, int MT>
-__global__ void __launch_bounds__(32 * WARPS * TILES<MT>, TILES<MT> == 1 ? 3 : 1)
+__global__ void __launch_bounds__(THREADS, MT <= 2 ? 3 : 2)
     mma_rows(products_of<bf16> s, packed_rows rows, tiles t)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     constexpr int BYTE_VALUES = std::is_same<F, nf4>::value ? 256 : 1;
     __shared__ unsigned table[BYTE_VALUES];
-    const int tile = (int)threadIdx.x / (32 * WARPS);
-    float *sums = (float *)(shared + STAGES_OF_BLOCK<F, MT>);
-    copier<F, MT> c(rows, t, s.C, shared);
+    float *sums = (float *)(shared + STAGES_OF_BLOCK<F>);
+    copier<F> c(rows, t, s.C, shared);
     int stage = 0, odd = 0;
 
     if (std::is_same<F, nf4>::value)
@@ -352,14 +327,14 @@ __global__ void __launch_bounds__(32 * WARPS * TILES<MT>, TILES<MT> == 1 ? 3 : 1
         c.next(i);
     if (std::is_same<F, nf4>::value)
         __syncthreads();
-    for (int64_t group = blockIdx.x; group < t.all; group += gridDim.x, odd = !odd) {
-        const int64_t l = group / t.of_matrix, n0 = group % t.of_matrix * TILES<MT> * ROWS;
+    for (int64_t tile = blockIdx.x; tile < t.all; tile += gridDim.x, odd = !odd) {
+        const int64_t l = tile / t.of_matrix, n0 = tile % t.of_matrix * ROWS;
         products_of<bf16> of_l = s;
         packed_rows rows_of_l = rows;
         float sum[MT][4] = {};
         of_l.move_to(l);
         rows_of_l.move_to(l);
-        add_units<F, MT>(sum, of_l, rows_of_l, n0 + tile * ROWS, c, stage, table);
+        add_units<F, MT>(sum, of_l, rows_of_l, n0, c, stage, table);
         finish<MT>(sum, of_l, n0, sums + odd * SUMS_OF_BLOCK<MT>);
     }
     cp_async_wait<0>();
@@ -370,9 +345,8 @@ __global__ void __launch_bounds__(32 * WARPS * TILES<MT>, TILES<MT> == 1 ? 3 : 1
 template <typename F, int MT>
 static int launch(const struct call *f, const products_of<bf16> &s, const packed_rows &w)
 {
-    constexpr int THREADS = 32 * WARPS * TILES<MT>;
     const auto kernel = mma_rows<F, MT>;
-    const int64_t of_matrix = ceil_div(s.C, ROWS * TILES<MT>);
+    const int64_t of_matrix = ceil_div(s.C, (int64_t)ROWS);
     const tiles t = {of_matrix, of_matrix * DIM(f, 'L')};
     int blocks_per_sm;
 

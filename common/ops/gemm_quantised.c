@@ -89,11 +89,12 @@ const struct op op_gemm_quantised = {
     .axis = quantised_axes,
     .cases = K_QUANTS
     ",q8_0 rows=1,3 dim_out=5 dim_in=256" EACH_DATA K_QUANTS " rows=17 dim_out=33 dim_in=768; "
+    "format=q4_k,q8_0,nf4 rows=2 dim_out=3 dim_in=4352; "
     "format=q8_0 rows=2 dim_out=1 dim_in=32,96; format=q8_0 rows=2 dim_out=9 dim_in=32" EACH_DATA
         EITHER_NF4 " rows=1,3 dim_out=1,3 dim_in=1,63,65,100" EACH_DATA EITHER_NF4
     " rows=2 dim_out=7 dim_in=700 block=32,128,256; " K_QUANTS
     ",q8_0 weights=3 rows=1,5 dim_out=6 dim_in=512; " EITHER_NF4
-    " weights=2,3 rows=2 dim_out=5 dim_in=65",
+    " weights=2,3 rows=2 dim_out=5 dim_in=65,96",
     .shapes = K_QUANTS ",q8_0 rows=1,2,7,8,9,16,31,64,65 dim_out=131 dim_in=1024; " K_QUANTS
                        ",q8_0 rows=129 dim_out=65 dim_in=768; "
                        "format=nf4 rows=1,16,33,65 dim_out=129 dim_in=1024; "

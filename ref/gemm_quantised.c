@@ -13,39 +13,34 @@ static const real *decoded(const struct call *f, int64_t l, real **work)
     return w;
 }
 
-static int forward(const struct call *f)
+/* to [M,C] = from [M,D] B of each matrix; B is W^T, or W. */
+static void multiply(const struct call *f, const num *from, num *to, enum pass p)
 {
     const int64_t M = DIM(f, 'M'), N = DIM(f, 'N'), K = DIM(f, 'K');
+    const int64_t D = p == FORWARD ? K : N, C = p == FORWARD ? N : K;
 
-    for (int64_t l = 0; l < DIM(f, 'L'); l++) {
-        const struct gemm_quantised *a = ARGS(f, gemm_quantised);
-        num *to = (num *)a->y + l * M * N;
+    for (int64_t l = 0; l < DIM(f, 'L'); l++, from += M * D, to += M * C) {
         real *work = f->work;
-        const real *W = decoded(f, l, &work);
-        const real *x = widened((const num *)a->x + l * M * K, M * K, &work);
-        real *y = to_fill(to, M * N, &work);
+        const struct matrix W = matrix(decoded(f, l, &work), N, K);
+        const real *a = widened(from, M * D, &work);
+        real *c = to_fill(to, M * C, &work);
 
-        product_in_panels(1, matrix(x, M, K), transposed(matrix(W, N, K)), 0, y);
-        filled(to, y, M * N);
+        product_in_panels(1, matrix(a, M, D), p == FORWARD ? transposed(W) : W, 0, c);
+        filled(to, c, M * C);
     }
+}
+
+static int forward(const struct call *f)
+{
+    const struct gemm_quantised *a = ARGS(f, gemm_quantised);
+    multiply(f, a->x, a->y, FORWARD);
     return 0;
 }
 
 static int backward(const struct call *f)
 {
-    const int64_t M = DIM(f, 'M'), N = DIM(f, 'N'), K = DIM(f, 'K');
-
-    for (int64_t l = 0; l < DIM(f, 'L'); l++) {
-        const struct gemm_quantised *g = GRADS(f, gemm_quantised);
-        num *to = (num *)g->x + l * M * K;
-        real *work = f->work;
-        const real *W = decoded(f, l, &work);
-        const real *dy = widened((const num *)g->y + l * M * N, M * N, &work);
-        real *dx = to_fill(to, M * K, &work);
-
-        product_in_panels(1, matrix(dy, M, N), matrix(W, N, K), 0, dx);
-        filled(to, dx, M * K);
-    }
+    const struct gemm_quantised *g = GRADS(f, gemm_quantised);
+    multiply(f, g->y, g->x, BACKWARD);
     return 0;
 }
 

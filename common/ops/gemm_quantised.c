@@ -1,6 +1,4 @@
 /* The contract of gemm_quantised: sizes, tensors, costs. */
-#include <math.h>
-
 #include "common/ops/gemm_quantised.h"
 #include "common/ops/quantised_op.h"
 
@@ -26,26 +24,10 @@ OF_CALL(const char *, of_W, quantised_is_nf4(f) ? shape_of_bytes(f) : shape_of_r
 OF_CALL(const char *, sample_of_y, quantised_is_nf4(f) ? "M" : "MN")
 OF_CALL(const char *, sample_of_x, ((void)f, "M"))
 
-/* Scales of nf4 with which no sum is infinite. */
-static double scale_of(const struct call *f, uint64_t key, uint64_t i)
-{
-    const double hard[] = {1, 0x1p-149, 0, -0.0, 0x1p-127, 0x1p60, -1};
-    const double u = draw_uniform(key, 2 * i), v = draw_uniform(key, 2 * i + 1);
-
-    switch (f->choice[QUANTISED_DATA]) {
-    case DATA_WEIGHTS: return (2 + u) / sqrt((double)DIM(f, 'K'));
-    case DATA_RANDOM: return (v < 0.5 ? -1 : 1) * (1 + v) * exp2(floor(24 * u) - 12);
-    default: return hard[i % COUNT(hard)];
-    }
-}
-
+/* With the largest no sum is infinite. */
 static void draw_scales(const struct call *f, int arg, uint64_t key, double *x)
 {
-    const int64_t n = op_count(f, arg);
-
-    #pragma omp parallel for
-    for (int64_t i = 0; i < n; i++)
-        x[i] = scale_of(f, key, (uint64_t)i);
+    quantised_draw_scales(f, arg, key, x, (struct scale_range){12, 0x1p60});
 }
 
 static const struct arg args[] = {

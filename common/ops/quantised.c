@@ -198,27 +198,30 @@ void quantised_draw(const struct call *f, int arg, uint64_t key, unsigned char *
     }
 }
 
-/* The scales of nf4: of weights their largest, or of either sign and any exponent.  Hard ones are 0,
- * -0, subnormal, or the largest with which no weight is infinite. */
-static double any_scale(const struct call *f, uint64_t key, uint64_t i)
+void quantised_draw_scales(const struct call *f, int arg, uint64_t key, double *x,
+                           struct scale_range range)
 {
-    const double hard[] = {1, 0x1p-149, 0, -0.0, 0x1p-127, 0x1p120, -1};
-    const double u = draw_uniform(key, 2 * i), v = draw_uniform(key, 2 * i + 1);
-
-    switch (f->choice[QUANTISED_DATA]) {
-    case DATA_WEIGHTS: return (2 + u) / sqrt((double)DIM(f, 'K'));
-    case DATA_RANDOM: return (u < 0.5 ? -1 : 1) * (1 + v) * exp2(floor(500 * u) - 125);
-    default: return hard[i % COUNT(hard)];
-    }
-}
-
-static void draw_absmax(const struct call *f, int arg, uint64_t key, double *x)
-{
+    const double hard[] = {1, 0x1p-149, 0, -0.0, 0x1p-127, range.largest, -1};
     const int64_t n = op_count(f, arg);
 
     #pragma omp parallel for
-    for (int64_t i = 0; i < n; i++)
-        x[i] = any_scale(f, key, (uint64_t)i);
+    for (int64_t i = 0; i < n; i++) {
+        const double u = draw_uniform(key, 2 * i), v = draw_uniform(key, 2 * i + 1);
+        switch (f->choice[QUANTISED_DATA]) {
+        case DATA_WEIGHTS: x[i] = (2 + u) / sqrt((double)DIM(f, 'K')); break;
+        case DATA_RANDOM:
+            x[i] = (v < 0.5 ? -1 : 1) * (1 + v) *
+                   exp2(floor(2 * range.exponents * u) - range.exponents);
+            break;
+        default: x[i] = hard[i % (int64_t)COUNT(hard)];
+        }
+    }
+}
+
+/* With the largest no weight is infinite. */
+static void draw_absmax(const struct call *f, int arg, uint64_t key, double *x)
+{
+    quantised_draw_scales(f, arg, key, x, (struct scale_range){125, 0x1p120});
 }
 
 /* ---- what is refused ---- */

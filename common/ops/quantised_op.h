@@ -26,6 +26,14 @@ int quantised_is_single(const struct call *f);
 int quantised_is_double(const struct call *f);
 /* Bytes that are blocks of the format, as `data` says. */
 void quantised_draw(const struct call *f, int arg, uint64_t key, unsigned char *b);
+/* The scales of nf4: of weights their largest; random ones of either sign, and of exponents from
+ * -exponents to exponents - 1; hard ones 0, -0, subnormal, or the largest. */
+struct scale_range {
+    int exponents;
+    double largest;
+};
+void quantised_draw_scales(const struct call *f, int arg, uint64_t key, double *x,
+                           struct scale_range range);
 /* Refuses a scale that is infinite or NaN. */
 int quantised_check(const struct call *f, int arg, const char *place, const unsigned char *b);
 /* The sizes of one W, and its axes' names. */

@@ -162,18 +162,6 @@ static void end_trial(struct judging *j)
     abl_case_free(j->c);
 }
 
-/* What the references and the programs lose where they pack. */
-static int way_back(struct judging *j)
-{
-    int e = 0;
-
-    if (j->c->trial.call.op->inverse)
-        for (int k = 0; !e && k < j->r.n_ran; k++)
-            e = round_trip(&j->r.ran[k].call, j->c->answer->inputs, j->r.ran[k].t,
-                           &j->r.ran[k].trip);
-    return e;
-}
-
 /* Nonzero after err_set(): it could not be judged. */
 static int judge_named(struct judging *j, const struct trial *t, int i, const struct names *names)
 {
@@ -194,7 +182,8 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
     if (!e && names->n) {
         j->r.ran[ORACLE].t = j->c->answer->truth.oracle;
         j->r.ran[YARDSTICK].t = j->c->answer->truth.yard;
-        e = way_back(j) || join(j, names->n) || checks_add(j->w->file, i, &j->r.verdicts);
+        e = result_round_trips(&j->r, j->c->answer->inputs) || join(j, names->n) ||
+            checks_add(j->w->file, i, &j->r.verdicts);
     }
     return e ? -1 : 0;
 }

@@ -70,6 +70,10 @@ int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs,
             struct tensors *reused);
 int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs);
 
+/* Find the round trips of all results that are there, where the operation has an inverse.  Nonzero
+ * after err_set(). */
+int result_round_trips(struct result *r, const struct tensors *inputs);
+
 /* Records a check that cannot be made, and why. */
 void result_skip(struct result *r, const char *what, const char *why);
 /* Records a kernel that declines the case, and why: once for all batches. */

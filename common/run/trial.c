@@ -151,21 +151,6 @@ static int run_sampled(const struct task *task)
     return !e && *task->stop ? err_set("interrupted") : e;
 }
 
-/* Of all results that are there. */
-static int round_trips(const struct task *task)
-{
-    struct result *r = task->r;
-    int e = 0;
-
-    if (!task->t->call.op->inverse)
-        return 0;
-    task->step("the way back", task->data);
-    for (int i = 0; !e && i < r->n_ran && !*task->stop; i++)
-        if (r->ran[i].t)
-            e = round_trip(&r->ran[i].call, r->inputs, r->ran[i].t, &r->ran[i].trip);
-    return e;
-}
-
 int trial_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
               trial_step *step, void *data, struct result *r)
 {
@@ -188,7 +173,7 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
             : t->sampled               ? run_sampled(&task)
                                        : run_all(&task);
     if (!e && x->measure == MEASURE_CHECK)
-        e = round_trips(&task);
+        e = result_round_trips(r, inputs);
     r->failed = verdicts_failed(&r->verdicts, 0);
     return e;
 }

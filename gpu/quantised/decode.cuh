@@ -207,12 +207,42 @@ struct nf4_scales {
     }
 };
 
+static inline nf4_scales nf4_scales_of(const struct dequantise &a)
+{
+    return {(const float *)a.absmax, (const uint8_t *)a.absmax8, (const float *)a.absmax2,
+            (const float *)a.offset};
+}
+
+/* A weight's place is shifted by so many bits to that of its scale. */
+static inline int nf4_log2_block(const struct call *f)
+{
+    return __builtin_ctz((unsigned)DIM(f, 'G'));
+}
+
+/* ---- formats as types ---- */
+
+/* nf4, where it is one among the others. */
+struct nf4 {
+};
+
+/* Calls `go` with a value of the type of the call's format. */
+template <typename Go>
+static int with_format(const struct call *f, const Go &go)
+{
+    switch (f->choice[QUANTISED_FORMAT]) {
+    case Q4_K: return go(q4_k());
+    case Q5_K: return go(q5_k());
+    case Q6_K: return go(q6_k());
+    case Q8_0: return go(q8_0());
+    default: return go(nf4());
+    }
+}
+
 /* ---- a matrix of weights [N,K] ---- */
 
 /* Of a format with rows. */
 template <typename F>
 struct block_matrix {
-    typedef F format;
     const uint8_t *W;
     int64_t K, row_bytes;
 
@@ -233,9 +263,8 @@ struct nf4_matrix {
     int log2_block;
 
     __host__ nf4_matrix(const struct call *f, const struct dequantise &a)
-        : W((const uint8_t *)a.W), scales{(const float *)a.absmax, (const uint8_t *)a.absmax8,
-                                          (const float *)a.absmax2, (const float *)a.offset},
-          K(DIM(f, 'K')), log2_block(__builtin_ctz((unsigned)DIM(f, 'G')))
+        : W((const uint8_t *)a.W), scales(nf4_scales_of(a)), K(DIM(f, 'K')),
+          log2_block(nf4_log2_block(f))
     {
     }
     __device__ __forceinline__ float at(int64_t n, int64_t k) const
@@ -249,13 +278,13 @@ struct nf4_matrix {
 template <typename Go>
 static int with_matrix(const struct call *f, const struct dequantise &a, const Go &go)
 {
-    switch (f->choice[QUANTISED_FORMAT]) {
-    case Q4_K: return go(block_matrix<q4_k>(f, a));
-    case Q5_K: return go(block_matrix<q5_k>(f, a));
-    case Q6_K: return go(block_matrix<q6_k>(f, a));
-    case Q8_0: return go(block_matrix<q8_0>(f, a));
-    default: return go(nf4_matrix(f, a));
-    }
+    return with_format(f, [&](auto format) {
+        typedef decltype(format) F;
+        if constexpr (std::is_same<F, nf4>::value)
+            return go(nf4_matrix(f, a));
+        else
+            return go(block_matrix<F>(f, a));
+    });
 }
 
 #endif

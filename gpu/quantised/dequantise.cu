@@ -102,16 +102,14 @@ static int launch(struct context *on, const struct dequantise *a, T *w, int64_t 
 template <typename T, int KERNEL>
 static int launch_nf4(const struct call *f, const struct dequantise *a, T *w, int64_t n)
 {
-    const nf4_scales s = {(const float *)a->absmax, (const uint8_t *)a->absmax8,
-                          (const float *)a->absmax2, (const float *)a->offset};
     const uint8_t *W = (const uint8_t *)a->W;
     /* W of a further matrix of a call may begin anywhere. */
     const bool wide = KERNEL == vector && (uintptr_t)W % 4 == 0;
-    const int block = (int)DIM(f, 'G'), each = wide ? PER_THREAD_NF4 : 1;
+    const int each = wide ? PER_THREAD_NF4 : 1;
     const auto kernel = wide ? each_store_nf4<T> : each_nf4<T>;
 
     kernel<<<(unsigned)ceil_div(n, each * THREADS), THREADS, 0, gpu_stream(f)>>>(
-        w, W, s, __builtin_ctz((unsigned)block), n);
+        w, W, nf4_scales_of(*a), nf4_log2_block(f), n);
     return cudaGetLastError();
 }
 
@@ -120,13 +118,13 @@ static int launch_any(const struct call *f, const struct dequantise *a, T *w)
 {
     const int64_t n = DIM(f, 'N') * DIM(f, 'K');
 
-    switch (f->choice[QUANTISED_FORMAT]) {
-    case Q4_K: return launch<T, q4_k, KERNEL>(f->context, a, w, n);
-    case Q5_K: return launch<T, q5_k, KERNEL>(f->context, a, w, n);
-    case Q6_K: return launch<T, q6_k, KERNEL>(f->context, a, w, n);
-    case Q8_0: return launch<T, q8_0, KERNEL>(f->context, a, w, n);
-    default: return launch_nf4<T, KERNEL>(f, a, w, n);
-    }
+    return with_format(f, [&](auto format) {
+        typedef decltype(format) F;
+        if constexpr (std::is_same<F, nf4>::value)
+            return launch_nf4<T, KERNEL>(f, a, w, n);
+        else
+            return launch<T, F, KERNEL>(f->context, a, w, n);
+    });
 }
 
 template <typename T, int KERNEL>

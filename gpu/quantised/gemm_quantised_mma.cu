@@ -372,13 +372,7 @@ static int forward(const struct call *f)
     const products_of<bf16> s = products_of_pass<bf16, FORWARD>(f, 0);
     const packed_rows w(f, gemm_quantised_W(f, 0, sizeof(float)));
 
-    switch (f->choice[QUANTISED_FORMAT]) {
-    case Q4_K: return launch_rows<q4_k>(f, s, w);
-    case Q5_K: return launch_rows<q5_k>(f, s, w);
-    case Q6_K: return launch_rows<q6_k>(f, s, w);
-    case Q8_0: return launch_rows<q8_0>(f, s, w);
-    default: return launch_rows<nf4>(f, s, w);
-    }
+    return with_format(f, [&](auto format) { return launch_rows<decltype(format)>(f, s, w); });
 }
 
 /* The shared memory for 64 rows of q8_0, more than which no call takes. */

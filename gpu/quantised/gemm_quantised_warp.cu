@@ -118,18 +118,7 @@ static int forward(const struct call *f)
     const products_of<T> s = products_of_pass<T, FORWARD>(f, 0);
     const packed_rows w(f, gemm_quantised_W(f, 0, sizeof(float)));
 
-    switch (f->choice[QUANTISED_FORMAT]) {
-    case Q4_K: return launch_rows<T, q4_k>(f, s, w);
-    case Q5_K: return launch_rows<T, q5_k>(f, s, w);
-    case Q6_K: return launch_rows<T, q6_k>(f, s, w);
-    case Q8_0: return launch_rows<T, q8_0>(f, s, w);
-    default: return launch_rows<T, nf4>(f, s, w);
-    }
-}
-
-static const char *declines(const struct call *f)
-{
-    return gemm_quantised_no_spans(f);
+    return with_format(f, [&](auto format) { return launch_rows<T, decltype(format)>(f, s, w); });
 }
 
 #define KERNEL(bits, T)                                                                            \
@@ -138,7 +127,7 @@ static const char *declines(const struct call *f)
         "a block four rows of W, 32 weights per thread from 16 bytes",                             \
         {forward<T>, gemm_quantised_tiled_backward<T>},                                            \
         NULL,                                                                                      \
-        declines,                                                                                  \
+        gemm_quantised_no_spans,                                                                   \
         NULL,                                                                                      \
         0,                                                                                         \
         0,                                                                                         \

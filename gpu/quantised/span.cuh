@@ -25,9 +25,7 @@ struct packed_rows {
     __host__ packed_rows(const struct call *f, const struct dequantise &a)
         : W((const uint8_t *)a.W), K(DIM(f, 'K')),
           row_bytes(f->choice[QUANTISED_FORMAT] == NF4 ? DIM(f, 'K') / 2 : DIM(f, 'R')),
-          scales{(const float *)a.absmax, (const uint8_t *)a.absmax8, (const float *)a.absmax2,
-                 (const float *)a.offset},
-          log2_block(__builtin_ctz((unsigned)DIM(f, 'G'))), bytes(DIM(f, 'N') * row_bytes),
+          scales(nf4_scales_of(a)), log2_block(nf4_log2_block(f)), bytes(DIM(f, 'N') * row_bytes),
           blocks(DIM(f, 'B')), groups(DIM(f, 'C'))
     {
     }
@@ -180,10 +178,6 @@ struct span<q8_0> {
             for (int k = 0; k < 4; k++)
                 w[4 * c + k] = d * float_of_byte(word_of(q[run], c) ^ 0x80808080, k, 128);
     }
-};
-
-/* The format as a type, where there is none for its blocks. */
-struct nf4 {
 };
 
 template <>

@@ -9,9 +9,12 @@
  *     BYTES, ALIGNED   of a unit in a row, and where it may begin
  *     OFFSET           0, or what pairs() adds to each quant
  *     WHOLE_UNITS      has a row whole units?
+ *     ELSEWHERE        are scales in other tensors?
+ *     TABLE_BYTES      of the table in shared memory, which fill_pairs() fills
+ *     UNROLLED         how many parts in a row its registers allow
  *     pairs(at, j, t, table, p)    eight weights of the j-th 32 of a unit at `at`, in fours of pairs
- *     lines(at)        the scales and minima of a unit; of(j, half): what multiplies the sum of quants, and
- *                      what the sum of x, which is subtracted where there is an OFFSET */
+ *     lines(at)        the scales of a unit; of(at, j, half): the one of a part; where there is an OFFSET,
+ *                      minima too, and scales(t), minima(t): pairs of them without d and dmin */
 #ifndef MMA_UNIT_CUH
 #define MMA_UNIT_CUH
 
@@ -51,47 +54,52 @@ struct unit;
 
 /* Where scales are elsewhere, or in each block of a unit. */
 struct no_lines {
+    no_lines() = default;
     __device__ __forceinline__ explicit no_lines(const uint8_t *) {}
 };
 
-/* scale (byte k of a word), exactly. */
+/* scale (byte k of a word), exactly, where the byte is below 128: it is the end of 128's mantissa. */
 struct scaled_bytes {
     float scale, minus;
 
+    scaled_bytes() = default;
     __device__ __forceinline__ explicit scaled_bytes(unsigned short bits)
-        : scale(__half2float(__ushort_as_half(bits))), minus(-8388608 * scale)
+        : scale(__half2float(__ushort_as_half(bits))), minus(-128 * scale)
     {
     }
     __device__ __forceinline__ float of(unsigned word, int k) const
     {
-        return fmaf(scale, __uint_as_float(byte_perm(word, 0x4b000000, 0x7650 + k)), minus);
+        return fmaf(scale, __uint_as_float(byte_perm(word, 0x43, 0x4055 | k << 8)), minus);
     }
 };
 
-/* Of q4_k and q5_k, whose quants are 128 too large: d s_j, and dmin m_j + 128 d s_j. */
+/* Of q4_k and q5_k. */
 struct lines_k {
-    scaled_bytes d, dmin;
+    scaled_bytes d;
+    float dmin;
     unsigned s[2], m[2]; /* four in a word */
 
-    static __device__ __forceinline__ unsigned half_of(const unsigned *two, int j)
-    {
-        return j < 4 ? two[0] : two[1];
-    }
-
+    lines_k() = default;
     __device__ __forceinline__ explicit lines_k(const uint4 &head)
         : d((unsigned short)head.x),
-          dmin((unsigned short)(head.x >> 16)), s{head.y & 0x3f3f3f3f,
-                                                  (head.w & 0x0f0f0f0f) |
-                                                      (head.y >> 2 & 0x30303030)},
+          dmin(__half2float(__ushort_as_half((unsigned short)(head.x >> 16)))),
+          s{head.y & 0x3f3f3f3f, (head.w & 0x0f0f0f0f) | (head.y >> 2 & 0x30303030)},
           m{head.z & 0x3f3f3f3f, (head.w >> 4 & 0x0f0f0f0f) | (head.z >> 2 & 0x30303030)}
     {
     }
     __device__ __forceinline__ explicit lines_k(const uint8_t *at) : lines_k(*(const uint4 *)at) {}
-    __device__ __forceinline__ float2 of(const uint8_t *, int j, int) const
+    __device__ __forceinline__ float of(const uint8_t *, int j, int) const
     {
-        const float scale = d.of(half_of(s, j), j % 4);
-        return make_float2(scale, fmaf(128, scale, dmin.of(half_of(m, j), j % 4)));
+        return d.of(j < 4 ? s[0] : s[1], j % 4);
     }
+    /* Bytes 2 t and 2 t + 1 of eight, as bf16. */
+    static __device__ __forceinline__ unsigned pair_of(const unsigned *eight, int t)
+    {
+        const unsigned four = t < 2 ? eight[0] : eight[1];
+        return minus_bf16x2(byte_perm(four, 0x43, t % 2 ? 0x4342 : 0x4140), 0x43004300 /* 128 */);
+    }
+    __device__ __forceinline__ unsigned scales(int t) const { return pair_of(s, t); }
+    __device__ __forceinline__ unsigned minima(int t) const { return pair_of(m, t); }
 };
 
 /* ---- q4_k, q5_k ---- */
@@ -99,6 +107,7 @@ struct lines_k {
 template <int BYTES_, int QS>
 struct unit_k {
     enum { BYTES = BYTES_, ALIGNED = 16, HALVES = 0, OFFSET = 128, WHOLE_UNITS = 1 };
+    enum { ELSEWHERE = 0, TABLE_BYTES = 0, UNROLLED = QS == 16 ? 8 : 4 };
     typedef lines_k lines;
 
     static __device__ __forceinline__ void pairs(const uint8_t *at, int j, int t, const unsigned *,
@@ -126,14 +135,16 @@ struct unit<q5_k> : unit_k<176, 48> {
 template <>
 struct unit<q6_k> {
     enum { BYTES = 210, ALIGNED = 2, HALVES = 1, OFFSET = 0, WHOLE_UNITS = 1 };
+    enum { ELSEWHERE = 0, TABLE_BYTES = 0, UNROLLED = 4 };
 
     struct lines {
         float d;
 
+        lines() = default;
         __device__ __forceinline__ explicit lines(const uint8_t *at) : d(f16_at(at + 208)) {}
-        __device__ __forceinline__ float2 of(const uint8_t *at, int j, int half) const
+        __device__ __forceinline__ float of(const uint8_t *at, int j, int half) const
         {
-            return make_float2(d * (float)(int8_t)at[192 + 2 * j + half], 0);
+            return d * (float)(int8_t)at[192 + 2 * j + half];
         }
     };
 
@@ -160,12 +171,13 @@ struct unit<q6_k> {
 template <>
 struct unit<q8_0> {
     enum { BYTES = 272, ALIGNED = 2, HALVES = 0, OFFSET = 0, WHOLE_UNITS = 0 };
+    enum { ELSEWHERE = 0, TABLE_BYTES = 0, UNROLLED = 4 };
 
     struct lines : no_lines {
         using no_lines::no_lines;
-        __device__ __forceinline__ float2 of(const uint8_t *at, int j, int) const
+        __device__ __forceinline__ float of(const uint8_t *at, int j, int) const
         {
-            return make_float2(f16_at(at + 34 * j), 0);
+            return f16_at(at + 34 * j);
         }
     };
 
@@ -189,31 +201,32 @@ struct unit<q8_0> {
 template <>
 struct unit<nf4> {
     enum { BYTES = 128, ALIGNED = 16, HALVES = 0, OFFSET = 0, WHOLE_UNITS = 0 };
+    enum { ELSEWHERE = 1, COPIES = 16, TABLE_BYTES = 4 * 256 * COPIES, UNROLLED = 8 };
 
     struct lines : no_lines {
         using no_lines::no_lines;
-        __device__ __forceinline__ float2 of(const uint8_t *, int, int) const
-        {
-            return make_float2(0, 0);
-        }
+        __device__ __forceinline__ float of(const uint8_t *, int, int) const { return 0; }
     };
 
-    /* The table has both weights of a byte. */
+    /* The table has both weights of a byte, COPIES times: two lanes of a warp are in each bank. */
     static __device__ __forceinline__ void pairs(const uint8_t *at, int j, int t,
                                                  const unsigned *table, unsigned *p)
     {
         const unsigned q = word_at(at + 16 * j + 4 * t);
         #pragma unroll
         for (int k = 0; k < 4; k++)
-            p[k] = table[byte_of(q, k)];
+            p[k] = table[byte_of(q, k) * COPIES + threadIdx.x % COPIES];
     }
 };
 
 /* By all threads of a block, before a barrier: nf4's pairs by their byte. */
 static __device__ __forceinline__ void fill_pairs(unsigned *table)
 {
-    for (int i = (int)threadIdx.x; i < 256; i += (int)blockDim.x)
-        table[i] = pack_bf16x2(nf4_table[i >> 4], nf4_table[i & 15]);
+    for (int i = (int)threadIdx.x; i < 256; i += (int)blockDim.x) {
+        const unsigned pair = pack_bf16x2(nf4_table[i >> 4], nf4_table[i & 15]);
+        for (int k = 0; k < unit<nf4>::COPIES; k += 4)
+            *(uint4 *)(table + i * unit<nf4>::COPIES + k) = {pair, pair, pair, pair};
+    }
 }
 
 #endif

@@ -199,11 +199,13 @@ struct nf4_scales {
     const float *absmax2, *offset;
 
     /* In two roundings, which no FMA may make one. */
-    __device__ __forceinline__ float at(int64_t b) const
+    __device__ __forceinline__ float at(int64_t b) const { return at(b, absmax ? 0 : *offset); }
+    /* The same, where the offset is already known. */
+    __device__ __forceinline__ float at(int64_t b, float known) const
     {
         if (absmax)
             return absmax[b];
-        return __fadd_rn(__fmul_rn(nf4_map[absmax8[b]], absmax2[b / NF4_GROUP]), *offset);
+        return __fadd_rn(__fmul_rn(nf4_map[absmax8[b]], absmax2[b / NF4_GROUP]), known);
     }
 };
 

@@ -5,10 +5,13 @@
  *
  * where X[m][j] is the sum of x[m] over the 32 weights j: three bf16, whose sum it is, for another product.
  *
- * The eight warps of a block share the units of 256 weights (mma_unit.cuh) of a tile of W, 16 rows or, for
- * more than 16 rows of x, 32, which cp.async brings to shared memory; a block goes on to its next tile
- * while that one's bytes are on their way.  All sums are added in one order, whatever the number of rows of
- * x: a row's bits are the same in each. */
+ * A warp takes units of 256 weights (mma_unit.cuh) of 16 rows of W, or of 32 for more than 16 rows of x.
+ * Those rows are a tile, which a block computes: warp i of n takes units i, i + n ....  cp.async brings the
+ * bytes, and up to 8 rows of x, to shared memory; a block goes on to its next tile while that one's are on
+ * their way.
+ *
+ * All sums are added in one order, whatever the number of rows of x: units u, u + 8 ... by a warp, then u and
+ * u + 4, then the four.  So a row's bits are the same in each. */
 #include <limits.h>
 
 #include "gpu/device/async.cuh"
@@ -16,7 +19,7 @@
 #include "gpu/quantised/gemm_quantised.cuh"
 #include "gpu/quantised/mma_unit.cuh"
 
-enum { WARPS = 8, THREADS = 32 * WARPS, ROWS = 16, MOST_STAGES = 4 };
+enum { SPLITS = 8, ROWS = 16, MOST_STAGES = 4, X_STRIDE = 2 * MMA_UNIT + 64 };
 
 /* Shared memory for a unit of a row: it may begin anywhere in 16 bytes, and the quads of 8 rows are in
  * different banks. */
@@ -30,13 +33,25 @@ static constexpr int in_range(int i, int low, int high)
     return i < low ? low : i > high ? high : i;
 }
 
-/* A warp has R times 16 rows.  Stages are as many as leave a block 88 KB for each of the R. */
-template <typename F, int R>
-static constexpr int STAGE_BYTES = R *ROWS *STRIDE<F>;
-template <typename F, int R>
-static constexpr int STAGES = in_range(((88 << 10) - unit<F>::TABLE_BYTES) * R /
-                                           (WARPS * STAGE_BYTES<F, R>),
-                                       2, MOST_STAGES);
+/* A kernel for 8 MT rows of x: warps of a block, sixteens of rows of a tile of W, rows of x that are staged
+ * (a multiple of MT, or none), and blocks of an SM, between which shared memory is divided. */
+template <typename F, int MT_, int X_ROWS_>
+struct shape {
+    enum { MT = MT_, X_ROWS = X_ROWS_, R = MT > 2 ? 2 : 1, WARPS = MT == 1 ? 4 : 8 };
+    enum { THREADS = 32 * WARPS, ROUNDS = SPLITS / WARPS, TILE = R * ROWS };
+    enum { BLOCKS = X_ROWS == 8 ? 2 : 16 / (WARPS * R) };
+    enum { COLUMNS = MT == 1 ? 1 : 2, STEP = TILE + 4 }; /* see finish() */
+    enum { SUMS = WARPS * 8 * COLUMNS * STEP, W_BYTES = TILE * STRIDE<F> };
+    enum { STAGE_BYTES = W_BYTES + X_ROWS * X_STRIDE };
+    enum { OTHER_BYTES = unit<F>::TABLE_BYTES + 2 * (int)sizeof(float) * SUMS };
+    enum {
+        STAGES =
+            in_range(((220 << 10) / BLOCKS - OTHER_BYTES) / (WARPS * STAGE_BYTES), 2, MOST_STAGES)
+    };
+    enum { STAGES_OF_WARP = STAGES * STAGE_BYTES, STAGES_OF_BLOCK = WARPS * STAGES_OF_WARP };
+    enum { SMEM = OTHER_BYTES + STAGES_OF_BLOCK };
+    typedef F format;
+};
 
 static __device__ __forceinline__ const uint8_t *aligned_down(const uint8_t *at)
 {
@@ -49,13 +64,20 @@ struct tiles {
     unsigned of_x, of_matrix, all;
     const uint8_t *end; /* of the last matrix */
 
-    __device__ __forceinline__ unsigned matrix(unsigned tile) const { return tile / of_matrix; }
-    /* A tile's place among those of its matrix in W, and in x. */
-    __device__ __forceinline__ unsigned in_W(unsigned tile) const
+    __device__ __forceinline__ unsigned matrix(unsigned tile) const
     {
-        return tile % of_matrix / of_x;
+        return tile < of_matrix ? 0 : tile / of_matrix;
     }
-    __device__ __forceinline__ unsigned in_x(unsigned tile) const { return tile % of_x; }
+    /* A tile's place among those of its matrix l in W, and in x. */
+    __device__ __forceinline__ unsigned in_W(unsigned tile, unsigned l) const
+    {
+        const unsigned i = tile - l * of_matrix;
+        return of_x == 1 ? i : i / of_x;
+    }
+    __device__ __forceinline__ unsigned in_x(unsigned tile) const
+    {
+        return of_x == 1 ? 0 : tile % of_x;
+    }
 };
 
 /* The first row of W, and of x, of a tile. */
@@ -64,58 +86,89 @@ struct place {
     unsigned m;
 };
 
-/* What a warp copies: unit after unit of its rows, then those of its block's next tile. */
-template <typename F, int R>
+/* What a warp copies: unit after unit of its rows, and of x, then those of its block's next tile. */
+template <typename S>
 struct copier {
-    static constexpr int ALL = R * ROWS * CHUNKS<F>, COPIES = (ALL + 31) / 32;
+    typedef typename S::format F;
+    static constexpr int ALL = S::TILE * CHUNKS<F>, COPIES = (ALL + 31) / 32;
     static constexpr bool INSIDE = unit<F>::ALIGNED == 16 && unit<F>::WHOLE_UNITS;
 
     const packed_rows &w;
+    const products_of<bf16> &s;
     const tiles &t;
-    int64_t N;
     unsigned units, tile, u;
-    const uint8_t *row[COPIES]; /* those of which this lane copies 16 bytes */
+    const uint8_t *from[COPIES]; /* of the 16 bytes that this lane copies, of unit 0 */
+    const bf16 *x;
     unsigned char *stages;
+    int to[COPIES]; /* where they go in a stage */
 
-    __device__ __forceinline__ copier(const packed_rows &w, const tiles &t, int64_t N,
-                                      unsigned char *shared)
-        : w(w), t(t), N(N), units((unsigned)ceil_div(w.K, MMA_UNIT)), tile(blockIdx.x),
-          u(threadIdx.x / 32),
-          stages(shared + threadIdx.x / 32 * (STAGES<F, R> * STAGE_BYTES<F, R>))
+    /* The i-th ones: of which row of the tile, and of which 16 bytes of that. */
+    static __device__ __forceinline__ int part(int i)
     {
+        const int p = (int)threadIdx.x % 32 % CHUNKS<F> + 32 * i % CHUNKS<F>;
+        return p < CHUNKS<F> ? p : p - CHUNKS<F>;
+    }
+    static __device__ __forceinline__ int row(int i)
+    {
+        const int lane = (int)threadIdx.x % 32;
+        return lane / CHUNKS<F> + 32 * i / CHUNKS<F> +
+               (lane % CHUNKS<F> + 32 * i % CHUNKS<F> >= CHUNKS<F>);
+    }
+
+    __device__ __forceinline__ copier(const packed_rows &w, const products_of<bf16> &s,
+                                      const tiles &t, unsigned char *of_block)
+        : w(w), s(s), t(t), units((unsigned)ceil_div(w.K, MMA_UNIT)), tile(blockIdx.x),
+          u(threadIdx.x / 32), stages(of_block + threadIdx.x / 32 * S::STAGES_OF_WARP)
+    {
+        #pragma unroll
+        for (int i = 0; i < COPIES; i++)
+            to[i] = row(i) * STRIDE<F> + 16 * part(i);
         if (u >= units)
             tile = t.all;
         open();
     }
     __device__ __forceinline__ void open()
     {
-        const int lane = (int)threadIdx.x % 32;
-        const uint8_t *W = w.W + t.matrix(tile) * w.bytes;
-        const int64_t n0 = (int64_t)t.in_W(tile) * (R * ROWS);
+        const unsigned l = t.matrix(tile);
+        const int64_t n0 = (int64_t)t.in_W(tile, l) * S::TILE;
+        const uint8_t *first = w.W + l * w.bytes + n0 * w.row_bytes;
+        const int last = (int)min(s.C - 1 - n0, (int64_t)(S::TILE - 1));
         #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            row[i] = W + min(n0 + (lane + 32 * i) / CHUNKS<F>, N - 1) * w.row_bytes;
+            from[i] = first + (int64_t)min(row(i), last) * (unsigned)w.row_bytes +
+                      (unit<F>::ALIGNED == 16 ? 16 * part(i) : 0);
+        x = s.a + l * s.M * s.D;
     }
 
     /* Begin to copy a unit into a stage: whole 16 bytes, from the multiple of 16 before it. */
     __device__ __forceinline__ void copy(int stage) const
     {
-        const unsigned lane = threadIdx.x % 32;
-        unsigned char *to = stages + stage * STAGE_BYTES<F, R>;
+        const int lane = (int)threadIdx.x % 32;
+        unsigned char *there = stages + stage * S::STAGE_BYTES;
+        if (S::X_ROWS)
+            copy_x(there + S::W_BYTES);
         #pragma unroll
         for (int i = 0; i < COPIES; i++) {
-            const unsigned c = lane + 32 * i, part = c % CHUNKS<F>;
-            const uint8_t *at = row[i] + (uint64_t)u * unit<F>::BYTES;
+            const uint8_t *at = from[i] + (uint64_t)u * unit<F>::BYTES;
             if (unit<F>::ALIGNED < 16)
-                at = aligned_down(at);
-            const int64_t left = INSIDE ? 16 : t.end - (at + 16 * part);
-            if (ALL % 32 == 0 || c < ALL)
-                cp_async16(to + c / CHUNKS<F> * STRIDE<F> + 16 * part,
-                           left > 0 ? at + 16 * part : aligned_down(row[i]),
+                at = aligned_down(at) + 16 * part(i);
+            const int64_t left = INSIDE ? 16 : t.end - at;
+            if (ALL % 32 == 0 || lane + 32 * i < ALL)
+                cp_async16(there + to[i], left > 0 ? at : aligned_down(from[i]),
                            left >= 16 ? 16
                            : left > 0 ? (int)left
                                       : 0);
         }
+    }
+    /* Eight columns of each row of x for a lane; behind the last column, zeros. */
+    __device__ __forceinline__ void copy_x(unsigned char *there) const
+    {
+        const int lane = (int)threadIdx.x % 32, k = (int)u * MMA_UNIT + 8 * lane, K = (int)s.D;
+        const bool inside = unit<F>::WHOLE_UNITS || k < K;
+        const bf16 *at = x + (inside ? k : 0);
+        #pragma unroll 1
+        for (int m = 0; m < (int)s.M; m++, at += K)
+            cp_async16(there + m * X_STRIDE + 16 * lane, at, inside ? 16 : 0);
     }
 
     /* The next unit, if there is one. */
@@ -123,7 +176,7 @@ struct copier {
     {
         if (tile < t.all) {
             copy(stage);
-            u += WARPS;
+            u += S::WARPS;
             if (u >= units) {
                 u = threadIdx.x / 32;
                 tile += gridDim.x;
@@ -136,39 +189,19 @@ struct copier {
 };
 
 /* Rows g, g + 8 ... of a tile in shared memory. */
-template <typename F, int R>
+template <typename S>
 struct rows_of_lane {
+    typedef typename S::format F;
     const unsigned char *stages;
-    unsigned begin[2 * R]; /* of a row in memory, its lower bits */
+    unsigned begin[2 * S::R]; /* of a row in memory, its lower bits */
 
     /* Where unit u of one of them is in its stage. */
     __device__ __forceinline__ const uint8_t *staged(unsigned u, int r, int stage) const
     {
         const unsigned before = unit<F>::ALIGNED == 16 ? 0 : (begin[r] + u * unit<F>::BYTES) % 16;
-        return stages + stage * STAGE_BYTES<F, R> + (fragment_row() + 8 * r) * STRIDE<F> + before;
+        return stages + stage * S::STAGE_BYTES + (fragment_row() + 8 * r) * STRIDE<F> + before;
     }
 };
-
-/* nf4's scales of a unit for this lane: of parts 2 t and 2 t + 1, rows g, g + 8 .... */
-template <int R>
-struct unit_scales {
-    float of[2 * R][2];
-};
-
-template <int R>
-static __device__ __forceinline__ unit_scales<R> scales_of_unit(const packed_rows &w,
-                                                                const int64_t *first, int64_t k)
-{
-    const int t = (int)threadIdx.x % 4;
-    unit_scales<R> s;
-    #pragma unroll
-    for (int r = 0; r < 2 * R; r++)
-        #pragma unroll
-        for (int i = 0; i < 2; i++) /* behind the last one nothing uses them */
-            s.of[r][i] =
-                w.scales.at(min((first[r] + k + 32 * (2 * t + i)) >> w.log2_block, w.blocks - 1));
-    return s;
-}
 
 /* The eight elements of a row of x, from `at` on, that go with a lane's pairs. */
 template <typename F>
@@ -269,14 +302,15 @@ static __device__ __forceinline__ void multiply_sums(float *product, unsigned g,
     mma_bf16(product, a, X);
 }
 
-/* sum -= what the minima and the OFFSET come to in a unit of rows g and g + 8. */
+/* sum -= what the minima and the OFFSET come to in a unit of rows g and g + 8, which are at `at`. */
 template <typename F, int MT>
-static __device__ __forceinline__ void
-subtract_sums(float (*sum)[4], const typename unit<F>::lines *line, const float (*X)[4])
+static __device__ __forceinline__ void subtract_sums(float (*sum)[4], const uint8_t *const *at,
+                                                     const float (*X)[4])
 {
+    const typename unit<F>::lines low(at[0]), high(at[1]);
     const int t = (int)threadIdx.x % 4;
-    const unsigned s[2] = {line[0].scales(t), line[1].scales(t)};
-    const unsigned minima[2] = {line[0].minima(t), line[1].minima(t)};
+    const unsigned s[2] = {low.scales(t), high.scales(t)};
+    const unsigned minima[2] = {low.minima(t), high.minima(t)};
 
     #pragma unroll
     for (int m = 0; m < MT; m++) {
@@ -285,56 +319,67 @@ subtract_sums(float (*sum)[4], const typename unit<F>::lines *line, const float 
         in_three(X[m], b);
         multiply_sums(of_s, s[0], s[1], b);
         multiply_sums(of_m, minima[0], minima[1], b);
-        add_scaled(sum[m], of_s, -unit<F>::OFFSET * line[0].d.scale,
-                   -unit<F>::OFFSET * line[1].d.scale);
-        add_scaled(sum[m], of_m, -line[0].dmin, -line[1].dmin);
+        add_scaled(sum[m], of_s, low.d.minus, high.d.minus);
+        add_scaled(sum[m], of_m, -low.dmin, -high.dmin);
     }
 }
 
 /* ---- units ---- */
 
-/* The rows of x that go with a lane; columns that there are not come to nothing. */
-template <int MT>
+/* The rows of x that go with a lane; columns that there are not come to nothing.  Of those that are staged,
+ * those of a unit. */
+template <typename S>
 struct x_of_lane {
+    typedef typename S::format F;
     const bf16 *x;
-    unsigned row[MT]; /* where it begins, in eights */
+    int K;
+    unsigned row[S::MT]; /* where it begins, in eights */
 
-    __device__ __forceinline__ x_of_lane(const products_of<bf16> &s, unsigned m0) : x(s.a)
+    __device__ __forceinline__ x_of_lane(const products_of<bf16> &s, unsigned m0)
+        : x(s.a), K((int)s.D)
     {
         #pragma unroll
-        for (int m = 0; m < MT; m++)
-            row[m] = (unsigned)(min((int64_t)(m0 + 8 * m + fragment_row()), s.M - 1) * (s.D / 8));
+        for (int m = 0; m < S::MT; m++) {
+            const int64_t i = min((int64_t)(m0 + 8 * m + fragment_row()), s.M - 1);
+            row[m] = (unsigned)(i * (S::X_ROWS ? X_STRIDE / 16 : s.D / 8));
+        }
     }
-    __device__ __forceinline__ const bf16 *at(int m, int64_t k) const
+    /* Of N parts from column k on; of the last 32 columns, where a row has no more. */
+    template <int N>
+    __device__ __forceinline__ void load(uint4 (*to)[S::MT], int k) const
     {
-        return x + 8 * (int64_t)row[m] + k;
+        #pragma unroll
+        for (int i = 0; i < N; i++)
+            #pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                const int from = k + 32 * i;
+                const bool whole = unit<F>::WHOLE_UNITS || S::X_ROWS;
+                to[i][m] = x_of<F>(x + (8 * (int64_t)row[m] + (whole ? from : min(from, K - 32))));
+            }
     }
 };
-
-template <typename F, int MT>
-static __device__ __forceinline__ void load_x(uint4 *x, const x_of_lane<MT> &row, int64_t k)
-{
-    #pragma unroll
-    for (int m = 0; m < MT; m++)
-        x[m] = x_of<F>(row.at(m, k));
-}
 
 /* What a warp adds up: R times 16 rows of W, 8 MT of x. */
-template <int MT, int R>
+template <typename S>
 struct warp_sums {
-    float of[R][MT][4];
+    float of[S::R][S::MT][4];
 };
 
-/* How many parts of a unit a warp has in registers at once. */
-template <int MT>
-static constexpr int AT_ONCE = MT > 1 ? 1 : 2;
+/* Parts of a unit that a warp takes at once, and x of those that are next, read before where x is not
+ * staged: two times N. */
+template <typename S>
+struct x_ahead {
+    static constexpr int N = S::MT > 1 ? 1 : 2;
+    uint4 of[2][N][S::MT];
+};
 
 /* A unit of a warp's rows in shared memory. */
-template <typename F, int R>
+template <typename S>
 struct staged_unit {
-    const uint8_t *at[2 * R];
-    typename unit<F>::lines line[2 * R];
-    const unit_scales<R> &scales;
+    typedef typename S::format F;
+    const uint8_t *at[2 * S::R];
+    typename unit<F>::lines line[2 * S::R];
+    const unit_scales<S::R> &scales;
     const unsigned *table;
 
     __device__ __forceinline__ part_of_rows part(int tile, int j) const
@@ -355,22 +400,24 @@ struct staged_unit {
     }
 };
 
-/* sum += `parts` of a unit from part j on, not more than AT_ONCE, times x. */
-template <typename F, int MT, int R, int N>
-static __device__ __forceinline__ void add_some(warp_sums<MT, R> &sum, const staged_unit<F, R> &w,
-                                                int j, const uint4 (*x)[MT], float (*X)[4])
+/* sum += N parts of a unit from part j on, times x. */
+template <typename S, int N>
+static __device__ __forceinline__ void add_some(warp_sums<S> &sum, const staged_unit<S> &w, int j,
+                                                const uint4 (*x)[S::MT], float (*X)[4])
 {
-    constexpr int M = MT < 4 ? MT : unit<F>::HALVES ? 2 : 4; /* as many as registers hold */
+    typedef typename S::format F;
+    constexpr int MT = S::MT;
+    constexpr int M = MT < 4 ? MT : unit<F>::HALVES ? 1 : 2; /* as many as registers hold */
 
     #pragma unroll
-    for (int tile = 0; tile < R; tile++) {
+    for (int tile = 0; tile < S::R; tile++) {
         part_of_rows part[N];
         #pragma unroll
         for (int i = 0; i < N; i++)
             part[i] = w.part(tile, j + i);
         #pragma unroll
         for (int m0 = 0; m0 < MT; m0 += M)
-            add_parts<F, M, N>(sum.of[tile], part, x, m0);
+            add_parts<F, M, N, MT>(sum.of[tile], part, x, m0);
     }
     if constexpr (unit<F>::OFFSET != 0)
         #pragma unroll
@@ -378,187 +425,225 @@ static __device__ __forceinline__ void add_some(warp_sums<MT, R> &sum, const sta
             add_sums<MT>(X, j + i, x[i]);
 }
 
-/* sum += a unit, from column k of x on. */
-template <typename F, int MT, int R>
-static __device__ __forceinline__ void add_unit(warp_sums<MT, R> &sum, const staged_unit<F, R> &w,
-                                                const x_of_lane<MT> &row, int64_t k)
+/* sum += a unit, from column k of x on; the next one is from `then` on. */
+template <typename S>
+static __device__ __forceinline__ void add_unit(warp_sums<S> &sum, const staged_unit<S> &w,
+                                                x_ahead<S> &x, const x_of_lane<S> &row, int k,
+                                                int then)
 {
-    constexpr int N = AT_ONCE<MT>, UNROLLED = MT == 1   ? unit<F>::UNROLLED
-                                              : MT == 2 ? unit<F>::UNROLLED / 4
-                                                        : 1;
-    float X[unit<F>::OFFSET ? MT : 1][4] = {};
+    typedef typename S::format F;
+    constexpr int N = x_ahead<S>::N, STEPS = PARTS / N;
+    constexpr int UNROLLED = S::MT == 1 ? unit<F>::UNROLLED : 2;
+    float X[unit<F>::OFFSET ? S::MT : 1][4] = {};
 
     #pragma unroll UNROLLED / N
-    for (int j = 0; j < PARTS; j += N) {
-        uint4 x[N][MT];
-        #pragma unroll
-        for (int i = 0; i < N; i++)
-            load_x<F>(x[i], row, k + 32 * (j + i));
-        add_some<F, MT, R, N>(sum, w, j, x, X);
+    for (int i = 0; i < STEPS; i++) {
+        if (S::X_ROWS)
+            row.template load<N>(x.of[i % 2], k + 32 * N * i);
+        add_some<S, N>(sum, w, N * i, x.of[i % 2], X);
+        if (!S::X_ROWS)
+            row.template load<N>(x.of[i % 2], i + 2 < STEPS ? k + 32 * N * (i + 2)
+                                                            : then + 32 * N * (i + 2 - STEPS));
     }
     if constexpr (unit<F>::OFFSET != 0)
         #pragma unroll
-        for (int tile = 0; tile < R; tile++)
-            subtract_sums<F, MT>(sum.of[tile], w.line + 2 * tile, X);
+        for (int tile = 0; tile < S::R; tile++) {
+            __syncwarp(); /* so that the minima are read now, and not kept in registers before */
+            subtract_sums<F, S::MT>(sum.of[tile], w.at + 2 * tile, X);
+        }
 }
 
 /* The same for the last unit of a row, of fewer parts; its format has no OFFSET. */
-template <typename F, int MT, int R>
-static __device__ __forceinline__ void add_last(warp_sums<MT, R> &sum, const staged_unit<F, R> &w,
-                                                const x_of_lane<MT> &row, int64_t k, int parts)
+template <typename S>
+static __device__ __forceinline__ void add_last(warp_sums<S> &sum, const staged_unit<S> &w,
+                                                const x_of_lane<S> &row, int k, int parts)
 {
     float X[1][4];
 
     #pragma unroll 1
     for (int j = 0; j < parts; j++) {
-        uint4 x[1][MT];
-        load_x<F>(x[0], row, k + 32 * j);
-        add_some<F, MT, R, 1>(sum, w, j, x, X);
+        uint4 x[1][S::MT];
+        row.template load<1>(x, k + 32 * j);
+        add_some<S, 1>(sum, w, j, x, X);
     }
 }
 
-/* All units of a warp: every WARPS-th; `stage` is that of the first. */
-template <typename F, int MT, int R>
-static __device__ __forceinline__ void add_units(warp_sums<MT, R> &sum, const products_of<bf16> &s,
-                                                 const packed_rows &rows, copier<F, R> &c,
-                                                 const place &at, int &stage, const unsigned *table)
-{
-    const unsigned warp = threadIdx.x / 32;
-    rows_of_lane<F, R> w = {c.stages, {}};
-    int64_t first[2 * R];
-    unit_scales<R> scales = {}, next = {};
-    const x_of_lane<MT> x_row(s, at.m);
+/* Rows of a tile, of matrix l. */
+template <typename S>
+struct tile_of_warp {
+    rows_of_lane<S> w;
+    scales_of_rows<S::R> scales;
+    x_of_lane<S> x;
 
-    #pragma unroll
-    for (int r = 0; r < 2 * R; r++) {
-        const int64_t n = min(at.n + fragment_row() + 8 * r, s.C - 1);
-        w.begin[r] = (unsigned)(uintptr_t)(rows.W + n * rows.row_bytes);
-        first[r] = n * s.D;
+    __device__ __forceinline__ tile_of_warp(const products_of<bf16> &s, const packed_rows &rows,
+                                            const unsigned char *stages, const place &at)
+        : w{stages, {}}, scales{rows, {}, 0, false}, x(s, at.m)
+    {
+        #pragma unroll
+        for (int r = 0; r < 2 * S::R; r++) {
+            const int64_t n = min(at.n + fragment_row() + 8 * r, s.C - 1);
+            w.begin[r] = (unsigned)(uintptr_t)(rows.W + n * rows.row_bytes);
+            scales.first[r] = n * s.D;
+        }
+        if (unit<typename S::format>::ELSEWHERE) {
+            scales.offset = rows.scales.absmax ? 0 : *rows.scales.offset;
+            scales.same = rows.log2_block > 5 && s.D % 64 == 0;
+        }
     }
+};
+
+/* All units of a warp, to one sum after the other; `stage` is that of the first. */
+template <typename S>
+static __device__ __forceinline__ void add_units(warp_sums<S> *sum, tile_of_warp<S> &t,
+                                                 copier<S> &c, int &stage, const unsigned *table)
+{
+    typedef typename S::format F;
+    constexpr int N = x_ahead<S>::N;
+    const unsigned warp = threadIdx.x / 32;
+    unit_scales<S::R> scales = {}, next = {};
+    x_ahead<S> x;
+
     if (unit<F>::ELSEWHERE)
-        next = scales_of_unit<R>(rows, first, warp * MMA_UNIT);
-    for (unsigned u = warp; u < c.units; u += WARPS) {
-        const int64_t k = (int64_t)u * MMA_UNIT;
-        staged_unit<F, R> there = {{}, {}, scales, table};
-        cp_async_wait<STAGES<F, R> - 2>();
+        next = t.scales.at((int)warp * MMA_UNIT);
+    #pragma unroll
+    for (int i = 0; i < 2 && !S::X_ROWS; i++)
+        t.x.template load<N>(x.of[i], (warp < c.units ? (int)warp * MMA_UNIT : 0) + 32 * N * i);
+    for (unsigned u = warp; u < c.units; u += S::WARPS) {
+        const int k = (int)u * MMA_UNIT,
+                  then = u + S::WARPS < c.units ? k + S::WARPS * MMA_UNIT : k;
+        staged_unit<S> there = {{}, {}, scales, table};
+        cp_async_wait<S::STAGES - 2>();
         __syncwarp();
-        c.next(stage ? stage - 1 : STAGES<F, R> - 1);
+        c.next(stage ? stage - 1 : S::STAGES - 1);
         scales = next;
         if (unit<F>::ELSEWHERE)
-            next = scales_of_unit<R>(rows, first, k + WARPS * MMA_UNIT);
+            next = t.scales.at(k + S::WARPS * MMA_UNIT);
         #pragma unroll
-        for (int r = 0; r < 2 * R; r++) {
-            there.at[r] = w.staged(u, r, stage);
+        for (int r = 0; r < 2 * S::R; r++) {
+            there.at[r] = t.w.staged(u, r, stage);
             there.line[r] = typename unit<F>::lines(there.at[r]);
         }
-        const int parts = (int)min((s.D - k) / 32, (int64_t)PARTS);
+        if (S::X_ROWS)
+            t.x.x = (const bf16 *)(c.stages + stage * S::STAGE_BYTES + S::W_BYTES);
+        const int parts = min((t.x.K - k) / 32, (int)PARTS), from = S::X_ROWS ? 0 : k;
         if (unit<F>::WHOLE_UNITS || parts == PARTS)
-            add_unit<F, MT, R>(sum, there, x_row, k);
+            add_unit<S>(*sum, there, x, t.x, from, then);
         else
-            add_last<F, MT, R>(sum, there, x_row, k, parts);
-        stage = stage + 1 < STAGES<F, R> ? stage + 1 : 0;
+            add_last<S>(*sum, there, t.x, from, parts);
+        stage = stage + 1 < S::STAGES ? stage + 1 : 0;
+        if (S::ROUNDS > 1) {
+            const warp_sums<S> other = sum[1];
+            sum[1] = sum[0];
+            sum[0] = other;
+        }
     }
 }
 
-/* The sums of the warps, one after the other, to y: COLUMNS tiles of rows of x at a time. */
-template <int MT>
-static constexpr int COLUMNS = MT == 1 ? 1 : 2;
-
-template <int MT, int R>
-static __device__ __forceinline__ void
-finish(const warp_sums<MT, R> &sum, const products_of<bf16> &s, const place &at, float *of_warp)
+/* The sums of the warps to y, COLUMNS tiles of rows of x at a time.  `part` says which of two buffers is
+ * next: the other one may still be read. */
+template <typename S>
+static __device__ __forceinline__ void finish(const warp_sums<S> &sum, const products_of<bf16> &s,
+                                              const place &at, float *sums, int &part)
 {
-    constexpr int N = R * ROWS, EACH = 8 * COLUMNS<MT> * N;
+    constexpr int EACH = 8 * S::COLUMNS * S::STEP;
     const int warp = (int)threadIdx.x / 32, g = fragment_row(), column = fragment_column();
 
     #pragma unroll
-    for (int m0 = 0; m0 < MT; m0 += COLUMNS<MT>) {
+    for (int m0 = 0; m0 < S::MT; m0 += S::COLUMNS, part ^= 1) {
+        float *of_warp = sums + part * S::SUMS;
         #pragma unroll
-        for (int m = 0; m < COLUMNS<MT>; m++)
+        for (int m = 0; m < S::COLUMNS; m++)
             #pragma unroll
-            for (int i = 0; i < 4 * R; i++)
-                of_warp[warp * EACH + (8 * m + column + i % 2) * N + g + i / 2 * 8] =
+            for (int i = 0; i < 4 * S::R; i++)
+                of_warp[warp * EACH + (8 * m + column + i % 2) * S::STEP + g + i / 2 * 8] =
                     sum.of[i / 4][m0 + m][i % 4];
         __syncthreads();
-        for (int i = (int)threadIdx.x; i < EACH; i += THREADS) {
-            const int64_t m = at.m + 8 * m0 + i / N, n = at.n + i % N;
-            float all = of_warp[i];
+        #pragma unroll 1
+        for (int i = (int)threadIdx.x; i < 8 * S::COLUMNS * S::TILE; i += S::THREADS) {
+            const float *of = of_warp + i / S::TILE * S::STEP + i % S::TILE;
+            const int64_t m = at.m + 8 * m0 + i / S::TILE, n = at.n + i % S::TILE;
+            float all = 0;
             #pragma unroll
-            for (int k = 1; k < WARPS; k++)
-                all += of_warp[k * EACH + i];
+            for (int k = 0; k < 4; k++)
+                all += S::WARPS == 8 ? of[k * EACH] + of[(k + 4) * EACH] : of[k * EACH];
             if (m < s.M && n < s.C)
                 store(s.c + m * s.C + n, all);
         }
-        __syncthreads();
     }
 }
 
-/* Bytes of shared memory: the stages, and the sums of all warps. */
-template <typename F, int R>
-static constexpr int STAGES_OF_BLOCK = WARPS *STAGES<F, R> *STAGE_BYTES<F, R>;
-template <typename F, int MT, int R>
-static constexpr size_t SMEM = unit<F>::TABLE_BYTES + STAGES_OF_BLOCK<F, R> +
-                               sizeof(float) * WARPS * 8 * COLUMNS<MT> *R *ROWS;
+/* The sum of units i, i + 8 ... and of i + 4 ...: sum[0] is the next one's. */
+template <typename S>
+static __device__ __forceinline__ void add_rounds(warp_sums<S> *sum)
+{
+    #pragma unroll
+    for (int i = 0; i < 4 * S::R * S::MT; i++)
+        (&sum[0].of[0][0][0])[i] += (&sum[1].of[0][0][0])[i];
+}
 
-template <typename F, int MT, int R>
-__global__ void __launch_bounds__(THREADS, 3 - R)
+template <typename S>
+__global__ void __launch_bounds__(S::THREADS, 16 / (S::WARPS * S::R))
     mma_rows(products_of<bf16> s, packed_rows rows, tiles t)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     unsigned *table = (unsigned *)shared;
-    unsigned char *stages = shared + unit<F>::TABLE_BYTES;
-    float *sums = (float *)(stages + STAGES_OF_BLOCK<F, R>);
-    copier<F, R> c(rows, t, s.C, stages);
-    int stage = 0;
+    unsigned char *stages = shared + unit<typename S::format>::TABLE_BYTES;
+    float *sums = (float *)(stages + S::STAGES_OF_BLOCK);
+    copier<S> c(rows, s, t, stages);
+    int stage = 0, part = 0;
 
-    #pragma unroll
-    for (int i = 0; i < STAGES<F, R> - 1; i++)
+    #pragma unroll 1
+    for (int i = 0; i < S::STAGES - 1; i++)
         c.next(i);
-    if (unit<F>::TABLE_BYTES) {
+    if (unit<typename S::format>::TABLE_BYTES) {
         fill_pairs(table);
         __syncthreads();
     }
     for (unsigned tile = blockIdx.x; tile < t.all; tile += gridDim.x) {
-        const int64_t l = t.matrix(tile);
-        const place at = {(int64_t)t.in_W(tile) * (R * ROWS), t.in_x(tile) * (8 * MT)};
+        const unsigned l = t.matrix(tile);
+        const place at = {(int64_t)t.in_W(tile, l) * S::TILE, t.in_x(tile) * (8 * S::MT)};
         products_of<bf16> of_l = s;
         packed_rows rows_of_l = rows;
-        warp_sums<MT, R> sum = {};
+        warp_sums<S> sum[S::ROUNDS] = {};
         of_l.move_to(l);
         rows_of_l.move_to(l);
-        add_units<F, MT, R>(sum, of_l, rows_of_l, c, at, stage, table);
-        finish<MT, R>(sum, of_l, at, sums);
+        tile_of_warp<S> of_warp(of_l, rows_of_l, c.stages, at);
+        add_units<S>(sum, of_warp, c, stage, table);
+        if constexpr (S::ROUNDS > 1)
+            add_rounds<S>(sum);
+        finish<S>(sum[0], of_l, at, sums, part);
     }
     cp_async_wait<0>();
 }
 
 /* ---- launches ---- */
 
-template <typename F, int MT, int R>
+template <typename S>
 static int launch(const struct call *f, const products_of<bf16> &s, const packed_rows &w)
 {
-    const auto kernel = mma_rows<F, MT, R>;
-    const unsigned of_x = (unsigned)ceil_div(s.M, 8 * MT);
-    const unsigned of_matrix = (unsigned)ceil_div(s.C, R * ROWS) * of_x;
+    const auto kernel = mma_rows<S>;
+    const unsigned of_x = (unsigned)ceil_div(s.M, 8 * S::MT);
+    const unsigned of_matrix = (unsigned)ceil_div(s.C, S::TILE) * of_x;
     const tiles t = {of_x, of_matrix, of_matrix * (unsigned)DIM(f, 'L'),
                      w.W + DIM(f, 'L') * w.bytes};
     int blocks_per_sm;
 
-    CUDA(allow_smem(kernel, SMEM<F, MT, R>));
-    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, THREADS,
-                                                       SMEM<F, MT, R>));
+    CUDA(allow_smem(kernel, S::SMEM));
+    CUDA(
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, S::THREADS, S::SMEM));
     const int64_t resident = (int64_t)max(blocks_per_sm, 1) * f->context->limits.sms;
-    kernel<<<(unsigned)min((int64_t)t.all, resident), THREADS, SMEM<F, MT, R>, gpu_stream(f)>>>(
-        s, w, t);
+    kernel<<<(unsigned)min((int64_t)t.all, resident), S::THREADS, S::SMEM, gpu_stream(f)>>>(s, w,
+                                                                                            t);
     return cudaGetLastError();
 }
 
 template <typename F>
 static int launch_rows(const struct call *f, const products_of<bf16> &s, const packed_rows &w)
 {
-    return s.M <= 8    ? launch<F, 1, 1>(f, s, w)
-           : s.M <= 16 ? launch<F, 2, 1>(f, s, w)
-                       : launch<F, 4, 2>(f, s, w);
+    return s.M <= 2    ? launch<shape<F, 1, 2>>(f, s, w)
+           : s.M <= 8  ? launch<shape<F, 1, 8>>(f, s, w)
+           : s.M <= 16 ? launch<shape<F, 2, 0>>(f, s, w)
+                       : launch<shape<F, 4, 0>>(f, s, w);
 }
 
 static int forward(const struct call *f)
@@ -579,7 +664,7 @@ static const char *declines(const struct call *f)
         return "rows of more than 268435456 weights";
     if (ceil_div(DIM(f, 'N'), ROWS) * DIM(f, 'L') > INT_MAX)
         return "more than 2147483647 tiles of 16 rows";
-    const size_t smem = DIM(f, 'M') > 16 ? SMEM<q8_0, 4, 2> : SMEM<q8_0, 2, 1>;
+    const size_t smem = DIM(f, 'M') > 16 ? shape<q8_0, 4, 0>::SMEM : shape<nf4, 1, 8>::SMEM;
     return f->context && f->context->limits.smem < smem
                ? "blocks of this device have too little shared memory"
                : NULL;

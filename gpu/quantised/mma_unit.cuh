@@ -60,7 +60,7 @@ struct no_lines {
 
 /* scale (byte k of a word), exactly, where the byte is below 128: it is the end of 128's mantissa. */
 struct scaled_bytes {
-    float scale, minus;
+    float scale, minus; /* -128 scale */
 
     scaled_bytes() = default;
     __device__ __forceinline__ explicit scaled_bytes(unsigned short bits)
@@ -138,13 +138,18 @@ struct unit<q6_k> {
     enum { ELSEWHERE = 0, TABLE_BYTES = 0, UNROLLED = 4 };
 
     struct lines {
-        float d;
+        float d, minus;
 
         lines() = default;
-        __device__ __forceinline__ explicit lines(const uint8_t *at) : d(f16_at(at + 208)) {}
+        __device__ __forceinline__ explicit lines(const uint8_t *at)
+            : d(f16_at(at + 208)), minus(-(32768 + 128) * d)
+        {
+        }
+        /* The scale's byte, plus 128, is in the middle of 32768's mantissa. */
         __device__ __forceinline__ float of(const uint8_t *at, int j, int half) const
         {
-            return d * (float)(int8_t)at[192 + 2 * j + half];
+            const unsigned both = half_word(at + 192 + 2 * j) ^ 0x8080;
+            return fmaf(d, __uint_as_float(byte_perm(both, 0x47, half ? 0x4515 : 0x4505)), minus);
         }
     };
 
@@ -201,7 +206,7 @@ struct unit<q8_0> {
 template <>
 struct unit<nf4> {
     enum { BYTES = 128, ALIGNED = 16, HALVES = 0, OFFSET = 0, WHOLE_UNITS = 0 };
-    enum { ELSEWHERE = 1, COPIES = 16, TABLE_BYTES = 4 * 256 * COPIES, UNROLLED = 8 };
+    enum { ELSEWHERE = 1, COPIES = 16, TABLE_BYTES = 4 * 256 * COPIES, UNROLLED = 4 };
 
     struct lines : no_lines {
         using no_lines::no_lines;
@@ -228,5 +233,38 @@ static __device__ __forceinline__ void fill_pairs(unsigned *table)
             *(uint4 *)(table + i * unit<nf4>::COPIES + k) = {pair, pair, pair, pair};
     }
 }
+
+/* nf4's scales of a unit for this lane: of parts 2 t and 2 t + 1, rows g, g + 8 .... */
+template <int R>
+struct unit_scales {
+    float of[2 * R][2];
+};
+
+/* Where they are: the first weights of the rows, in all weights; double_quant's offset; are those of the
+ * parts 2 t and 2 t + 1 always the same? */
+template <int R>
+struct scales_of_rows {
+    const packed_rows &w;
+    int64_t first[2 * R];
+    float offset;
+    bool same;
+
+    __device__ __forceinline__ unit_scales<R> at(int k) const
+    {
+        const int t = (int)threadIdx.x % 4, K = (int)w.K;
+        unit_scales<R> s;
+        #pragma unroll
+        for (int r = 0; r < 2 * R; r++) {
+            const int column = k + 64 * t;
+            s.of[r][0] = column < K ? scale(first[r] + column) : 0;
+            s.of[r][1] = same ? s.of[r][0] : column + 32 < K ? scale(first[r] + column + 32) : 0;
+        }
+        return s;
+    }
+    __device__ __forceinline__ float scale(int64_t i) const
+    {
+        return w.scales.at(i >> w.log2_block, offset);
+    }
+};
 
 #endif

@@ -102,8 +102,10 @@ struct span_k {
     }
     __device__ __forceinline__ unsigned quants(int run, int c) const
     {
-        const unsigned low = word_of(q, c) >> 4 * run & 0x0f0f0f0f;
-        return QS == 48 ? low | (word_of(h, c) >> (p / 2 * 2 + run) & 0x01010101) << 4 : low;
+        unsigned v = word_of(q, c) >> 4 * run & 0x0f0f0f0f;
+        if (QS == 48)
+            v |= (word_of(h, c) >> (p / 2 * 2 + run) & 0x01010101) << 4;
+        return v;
     }
     __device__ __forceinline__ void weights(int run, const float *, float *w) const
     {

@@ -1,7 +1,9 @@
 /* gemm_quantised, dp4a: y = x W^T for few rows of x, which are rounded to integers, as q8_1 is:
  *
- *     d = max |x| / 127,  qx = round(x / d)                      of each 32 elements of x
- *     y = sum over runs of  d (s sum(q qx) - m sum(qx))          a run: 16 weights s q - m
+ *     d = max |x| / 127,  qx = round(x / d)                  of each 32 elements of x
+ *     y = sum over runs of  d (s sum(q qx) - minimum sum(qx))
+ *
+ * A run is 16 weights of a row, each s q - minimum, and the 16 elements of x that they multiply.
  *
  * The sums over a run are of whole numbers, four products by a DP4A; those over runs are of floats, in
  * one order, whatever the number of rows of x.  An element of x is off by at most d / 2, a 254th of the

@@ -406,6 +406,9 @@ struct impl {
     /* Where the contract says `blas`: the bits of a row still do not depend on its index, nor on the
      * other rows. */
     int rows_alone OR_NONE;
+    /* NULL, or rounds the values of an input as the kernel does before it computes: `approximates`
+     * says how in words.  Its bounds then allow for what that alone changes in this case. */
+    void (*rounds)(const struct call *f, int arg, double *x) OR_NONE;
 };
 
 /* The kernels of an operation on a backend: they end with NULL, the preferred one is first. */

@@ -196,8 +196,9 @@ static void bounds_set(struct bounds *b)
         const enum dtype type = call_type(&b->call, i, grad);
         double unit = fmax(types[type].unit, impl_declares(&b->call)->unit);
         double seen = fmax(X_OR_G(t->reach, i, grad), X_OR_G(b->approximate, i, grad));
+        double own = fmax(SLACK * seen, 4 * unit), rounded = X_OR_G(b->rounded, i, grad);
         if (!(t->call.op->arg[i].flags & (WHOLE | BYTES | BIT_EXACT)))
-            X_OR_G(*b, i, grad) = fmax(SLACK * seen, 4 * unit);
+            X_OR_G(*b, i, grad) = rounded + own * (1 + rounded); /* own: of the rounded result */
     }
 }
 
@@ -218,6 +219,23 @@ static int sample_approximate(struct bounds *b, int which)
     return c.noise.special > 0 ? see_oracle(t, &b->approximate, &c, t->inputs) : 0;
 }
 
+/* Run the oracle on the inputs as the kernel rounds them. */
+static int see_rounded(struct bounds *b)
+{
+    const struct truth *t = b->truth;
+    const struct op *o = t->call.op;
+    const struct impl *k = impl_declares(&b->call);
+    const struct run exact = reference_on(t, &ref64);
+    struct tensors *rounded = k->rounds ? tensors_given(&t->call, t->inputs) : NULL;
+
+    for (int i = 0; rounded && i < o->n_args; i++)
+        if (o->arg[i].flags & IN && !(o->arg[i].flags & (WHOLE | BYTES)) && rounded->x[i])
+            k->rounds(&t->call, i, rounded->x[i]);
+    int e = k->rounds ? !rounded || see_oracle(t, &b->rounded, &exact, rounded) : 0;
+    tensors_free(rounded);
+    return e;
+}
+
 int bounds_sample_more(struct bounds *b)
 {
     enum { MAX_SAMPLES = 64, MAX_OF_MUCH = 16 };
@@ -232,7 +250,7 @@ int bounds_sample_more(struct bounds *b)
         int e = 0;
         if (b->samples == t->samples && !(e = sample(t, t->samples)))
             t->samples++;
-        if (e || sample_approximate(b, b->samples))
+        if (e || sample_approximate(b, b->samples) || (b->samples == 1 && see_rounded(b)))
             return 0;
     }
     bounds_set(b);

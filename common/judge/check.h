@@ -108,10 +108,12 @@ void truth_free(struct truth *t);
  * least 4 units of the type in which the result is stored; 0 of whole numbers, of bytes and of what is BIT_EXACT.  One
  * sample can be small by chance, and can miss a place where a slope jumps: before a result is judged too far, more samples are
  * taken; and of a kernel with approximate instructions, the oracle's distance from itself where its
- * special functions are off by as much as the kernel declares. */
+ * special functions are off by as much as the kernel declares.  Of a kernel that rounds its inputs
+ * (impl.rounds) the oracle's distance from itself on the rounded inputs is added, once and without
+ * SLACK: it is what that rounding does, not a sample. */
 struct bounds {
     double x[MAX_ARGS], g[MAX_ARGS];
-    struct reach approximate;
+    struct reach approximate, rounded;
     int samples; /* that it takes account of */
     struct truth *truth;
     struct call call; /* of the kernel */

@@ -1,4 +1,4 @@
-/* bits.cuh - PRMT and SHF: bytes and bits of words, for weights in fewer than 8 bits. */
+/* bits.cuh - PRMT, SHF and DP4A: bytes and bits of words, for weights in up to 8 bits. */
 #ifndef BITS_CUH
 #define BITS_CUH
 
@@ -25,6 +25,18 @@ static __device__ __forceinline__ unsigned funnel_right(unsigned low, unsigned h
     return __funnelshift_r(low, high, bits);
 #else
     return (unsigned)(((uint64_t)high << 32 | low) >> bits);
+#endif
+}
+
+/* sum + the dot product of the four signed bytes of a and of b. */
+static __device__ __forceinline__ int dot_bytes(unsigned a, unsigned b, int sum)
+{
+#ifdef __CUDACC__
+    return __dp4a((int)a, (int)b, sum);
+#else
+    for (int i = 0; i < 32; i += 8)
+        sum += (int8_t)(a >> i) * (int8_t)(b >> i);
+    return sum;
 #endif
 }
 

@@ -154,8 +154,9 @@ static size_t unfused_work(const struct call *f, enum pass)
              unpack_declines, rounds, unit, 0, NULL, NULL, WITH_PRODUCTS)
 
 KERNELS(32, float, NULL, 0);
-GPU_KERNEL_LIST(gemm_quantised, 32, &gemm_quantised_warp32, &unfused32, &tiled32, &naive32);
+GPU_KERNEL_LIST(gemm_quantised, 32, &gemm_quantised_warp32, &gemm_quantised_dp4a32, &unfused32,
+                &tiled32, &naive32);
 
 KERNELS(_bf16, __nv_bfloat16, "weights rounded to bf16", 0x1p-8);
 GPU_KERNEL_LIST(gemm_quantised, _bf16, &gemm_quantised_mma, &gemm_quantised_warp_bf16,
-                &unfused_bf16, &tiled_bf16, &naive_bf16);
+                &gemm_quantised_dp4a_bf16, &unfused_bf16, &tiled_bf16, &naive_bf16);

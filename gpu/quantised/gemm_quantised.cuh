@@ -39,6 +39,7 @@ int gemm_quantised_tiled_backward(const struct call *f);
  * NULL: they do. */
 const char *gemm_quantised_no_spans(const struct call *f);
 
-extern const struct impl gemm_quantised_warp32, gemm_quantised_warp_bf16, gemm_quantised_mma;
+extern const struct impl gemm_quantised_warp32, gemm_quantised_warp_bf16, gemm_quantised_mma,
+    gemm_quantised_dp4a32, gemm_quantised_dp4a_bf16;
 
 #endif

@@ -1,11 +1,10 @@
 /* gemm_quantised, warp: y = x W^T for few rows of x.  A block has ROWS rows of W, and its threads share
  * the spans of these (span.cuh); all sums are added in one order, whatever the number of rows of x. */
-#include "gpu/device/reduce.cuh"
 #include "gpu/device/vector.cuh"
-#include "gpu/quantised/gemm_quantised.cuh"
+#include "gpu/quantised/row_sums.cuh"
 #include "gpu/quantised/span.cuh"
 
-enum { THREADS = 128, WARPS = THREADS / 32, ROWS = 4, MOST_ROWS_OF_X = 8 };
+enum { THREADS = 128, WARPS = THREADS / 32, ROWS = 4 };
 
 /* Sixteen elements, from an address that is a multiple of 16 bytes. */
 template <typename T>
@@ -41,37 +40,12 @@ static __device__ __forceinline__ void add_run(float (*sum)[MT], const S *got, i
     }
 }
 
-/* The sums of the block's threads, over the lanes and then over the warps, to y. */
-template <typename T, int MT>
-static __device__ __forceinline__ void finish(float (*sum)[MT], const products_of<T> &s, int64_t n0,
-                                              int64_t m0)
-{
-    __shared__ float of_warp[WARPS][ROWS * MT];
-    const int warp = (int)threadIdx.x / 32, i = (int)threadIdx.x;
-
-    #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        #pragma unroll
-        for (int m = 0; m < MT; m++) {
-            const float all = warp_sum(sum[r][m]);
-            if (threadIdx.x % 32 == 0)
-                of_warp[warp][r * MT + m] = all;
-        }
-    __syncthreads();
-    if (i >= ROWS * MT || n0 + i / MT >= s.C || m0 + i % MT >= s.M)
-        return;
-    float all = of_warp[0][i];
-    #pragma unroll
-    for (int k = 1; k < WARPS; k++)
-        all += of_warp[k][i];
-    store(s.c + (m0 + i % MT) * s.C + n0 + i / MT, all);
-}
-
 template <typename T, typename F, int MT>
 __global__ void __launch_bounds__(THREADS, MT == 1 ? 3 : 2)
     warp_rows(products_of<T> s, packed_rows w)
 {
     __shared__ float table[16];
+    __shared__ float of_warp[WARPS][ROWS * MT];
     const int64_t n0 = (int64_t)blockIdx.x * ROWS, m0 = (int64_t)blockIdx.y * MT;
     const int rows = (int)min(s.M - m0, (int64_t)MT);
     float sum[ROWS][MT] = {};
@@ -89,7 +63,7 @@ __global__ void __launch_bounds__(THREADS, MT == 1 ? 3 : 2)
         for (int run = 0; run < 2; run++)
             add_run(sum, got, run, table, s.a + m0 * w.K + span<F>::first(i, run), w.K, rows);
     }
-    finish(sum, s, n0, m0);
+    store_sums<ROWS>(sum, of_warp, s, n0, m0);
 }
 
 /* ---- launches ---- */
@@ -103,22 +77,17 @@ static int launch(const struct call *f, const products_of<T> &s, const packed_ro
     return cudaGetLastError();
 }
 
-template <typename T, typename F>
-static int launch_rows(const struct call *f, const products_of<T> &s, const packed_rows &w)
-{
-    return s.M == 1   ? launch<T, F, 1>(f, s, w)
-           : s.M == 2 ? launch<T, F, 2>(f, s, w)
-           : s.M <= 4 ? launch<T, F, 4>(f, s, w)
-                      : launch<T, F, MOST_ROWS_OF_X>(f, s, w);
-}
-
 template <typename T>
 static int forward(const struct call *f)
 {
     const products_of<T> s = products_of_pass<T, FORWARD>(f, 0);
     const packed_rows w(f, gemm_quantised_W(f, 0, sizeof(float)));
 
-    return with_format(f, [&](auto format) { return launch_rows<T, decltype(format)>(f, s, w); });
+    return with_format(f, [&](auto format) {
+        return with_rows_of_x(s.M, [&](auto MT) {
+            return launch<T, decltype(format), decltype(MT)::value>(f, s, w);
+        });
+    });
 }
 
 #define KERNEL(bits, T)                                                                            \

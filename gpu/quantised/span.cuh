@@ -4,6 +4,8 @@
  *     load(rows, n, i)           span i of row n, raw
  *     first(i, run)              where a run begins in the row
  *     weights(run, table, w)     the 16 weights of a run; `table` is nf4's
+ *     quants(run, c)             weights 4 c ... 4 c + 3 of a run, as the four signed bytes q of a
+ *     line(run)                  word, and s and m of the run: a weight is s q - m; not of nf4
  *
  * Blocks of q4_k and q5_k are at multiples of 16 bytes, those of q6_k and q8_0 at even addresses. */
 #ifndef SPAN_CUH
@@ -94,18 +96,26 @@ struct span_k {
     {
         return i / 8 * 256 + 64 * (i % 8 / 2) + 16 * (i % 2) + 32 * run;
     }
+    __device__ __forceinline__ float2 line(int run) const
+    {
+        return scale_and_minimum(head, p / 2 * 2 + run);
+    }
+    __device__ __forceinline__ unsigned quants(int run, int c) const
+    {
+        unsigned v = word_of(q, c) >> 4 * run & 0x0f0f0f0f;
+        if (QS == 48)
+            v |= (word_of(h, c) >> (p / 2 * 2 + run) & 0x01010101) << 4;
+        return v;
+    }
     __device__ __forceinline__ void weights(int run, const float *, float *w) const
     {
-        const int j = p / 2 * 2 + run;
-        const float2 line = scale_and_minimum(head, j);
+        const float2 of = line(run);
         #pragma unroll
         for (int c = 0; c < 4; c++) {
-            unsigned v = word_of(q, c) >> 4 * run & 0x0f0f0f0f;
-            if (QS == 48)
-                v |= (word_of(h, c) >> j & 0x01010101) << 4;
+            const unsigned v = quants(run, c);
             #pragma unroll
             for (int k = 0; k < 4; k++)
-                w[4 * c + k] = fmaf(line.x, float_of_byte(v, k, 0), -line.y);
+                w[4 * c + k] = fmaf(of.x, float_of_byte(v, k, 0), -of.y);
         }
     }
 };
@@ -139,12 +149,20 @@ struct span<q6_k> {
     {
         return i / 8 * 256 + 128 * (i % 8 / 4) + 16 * (i % 4) + 64 * run;
     }
+    __device__ __forceinline__ float2 line(int run) const
+    {
+        return make_float2(scale[run], 32 * scale[run]);
+    }
+    __device__ __forceinline__ unsigned quants(int run, int c) const
+    {
+        return (word_of(q, c) >> 4 * run & 0x0f0f0f0f) |
+               (word_of(h, c) >> (p % 4 / 2 * 2 + 4 * run) & 0x03030303) << 4;
+    }
     __device__ __forceinline__ void weights(int run, const float *, float *w) const
     {
         #pragma unroll
         for (int c = 0; c < 4; c++) {
-            const unsigned v = (word_of(q, c) >> 4 * run & 0x0f0f0f0f) |
-                               (word_of(h, c) >> (p % 4 / 2 * 2 + 4 * run) & 0x03030303) << 4;
+            const unsigned v = quants(run, c);
             #pragma unroll
             for (int k = 0; k < 4; k++)
                 w[4 * c + k] = scale[run] * float_of_byte(v, k, 32);
@@ -170,13 +188,15 @@ struct span<q8_0> {
     {
         return SPAN * i + RUN * run;
     }
+    __device__ __forceinline__ float2 line(int) const { return make_float2(d, 0); }
+    __device__ __forceinline__ unsigned quants(int run, int c) const { return word_of(q[run], c); }
     __device__ __forceinline__ void weights(int run, const float *, float *w) const
     {
         #pragma unroll
         for (int c = 0; c < 4; c++)
             #pragma unroll
             for (int k = 0; k < 4; k++)
-                w[4 * c + k] = d * float_of_byte(word_of(q[run], c) ^ 0x80808080, k, 128);
+                w[4 * c + k] = d * float_of_byte(quants(run, c) ^ 0x80808080, k, 128);
     }
 };
 

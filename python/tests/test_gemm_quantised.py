@@ -40,6 +40,22 @@ def rounding(run):
     return 2.0**-8 if run[0].endswith("bf16") else 2.0**-20
 
 
+def taken(run, x):
+    """x as the kernel computes with it: dp4a's is integers times a scale that 32 of them share."""
+    x = x.astype(np.float32)
+    if run[1] != "dp4a":
+        return x.astype(float)
+    blocks = x.reshape(-1, 32)
+    d = np.abs(blocks).max(1, keepdims=True) / np.float32(127)
+    q = np.rint(blocks / np.where(d > 0, d, np.float32(1))).clip(-127, 127)
+    return (d.astype(float) * q).reshape(x.shape)
+
+
+def bf16(x):
+    """x cut to what bf16 can store."""
+    return (x.astype(np.float32).view(np.uint32) & 0xffff0000).view(np.float32)
+
+
 each = pytest.mark.parametrize("form", FORMATS)
 each_run = pytest.mark.parametrize("run", RUNS, ids="-".join)
 
@@ -62,7 +78,7 @@ def test_q5_k_without_fifth_bits_is_q4_k(run):
     W, _ = packed("q4_k", k=512)
     blocks = W["W"].reshape(-1, 144)
     five = np.concatenate([blocks[:, :16], np.zeros((len(blocks), 32), np.uint8), blocks[:, 16:]], 1)
-    x = random.standard_normal((3, 512)).astype(np.float32)
+    x = bf16(random.standard_normal((3, 512)))
     y = product(run, "q4_k", 512, x=x, W=W["W"])
     assert np.array_equal(y, product(run, "q5_k", 512, x=x, W=five.reshape(N, -1)))
     five[:, 16:48] = 255    # 16 d s more for each weight
@@ -70,7 +86,7 @@ def test_q5_k_without_fifth_bits_is_q4_k(run):
     d = blocks[:, :2].copy().view("<f2").astype(float)
     low, both = blocks[:, 4:8], blocks[:, 12:16]
     s = np.concatenate([low & 63, both & 15 | low >> 6 << 4], 1)
-    want = x.astype(float) @ np.repeat(16 * d * s, 32, 1).reshape(N, -1).T
+    want = taken(run, x) @ np.repeat(16 * d * s, 32, 1).reshape(N, -1).T
     assert np.abs(more - want).max() <= 16 * rounding(run) * np.abs(want).max()
 
 
@@ -112,8 +128,42 @@ def test_a_row_has_the_same_bits_in_any_number_of_rows(run, form):
 def test_both_passes_are_one_product(run, form):
     k = FORMATS[form]
     W, _ = packed(form)
-    x, d_y = (random.standard_normal((4, n)).astype(np.float32) for n in (k, N))
+    x, d_y = (bf16(random.standard_normal((4, n))) for n in (k, N))
     y = product(run, form, k, x=x, **W).astype(float)
     d_x = product(run, form, k, x=x, d_y=d_y, **W).astype(float)
     size = np.abs(d_y) @ np.abs(y).T
-    assert abs((d_y * y).sum() - (d_x * x).sum()) <= 4 * rounding(run) * np.trace(size)
+    assert abs((d_y * y).sum() - (d_x * taken(run, x)).sum()) <= 4 * rounding(run) * np.trace(size)
+
+
+@each
+@each_run
+def test_sizes_of_x(run, form):
+    k = 2 * FORMATS[form]
+    W, w = packed(form, k=k)
+    x = random.standard_normal((6, k))
+    x[1] *= 1e-37           # the reciprocal of a 127th of it is infinite
+    x[2, ::40] *= 1e6       # one that is large, 31 that are small
+    x[3, 32:] = 0
+    x[4] = 0
+    x[5, :k // 2] *= 1e-3
+    x = bf16(x)
+    y = product(run, form, k, x=x, **W)
+    of = taken(run, x)
+    size = np.abs(of) @ np.abs(w).T
+    assert (np.abs(y - of @ w.T.astype(float)) <= 2 * rounding(run) * size).all()
+    # smaller than 127 subnormals: 0, or about that
+    assert np.abs(product(run, form, k, x=np.full((1, k), 2.0**-133, np.float32), **W)).max() < 1e-36
+
+
+@each
+@each_run
+def test_what_is_not_finite_stays_in_its_row(run, form):
+    k = 2 * FORMATS[form]
+    W, _ = packed(form, k=k)
+    x = bf16(random.standard_normal((4, k)))
+    y = product(run, form, k, x=x, **W)
+    x[1, 3], x[2, k - 1] = np.inf, np.nan
+    hard = product(run, form, k, x=x, **W)
+    assert np.array_equal(hard[[0, 3]], y[[0, 3]]) or run[1] in ("unfused", "blas")
+    assert not np.isfinite(hard[1:3]).any()
+    assert np.isnan(hard[1 if run[1] == "dp4a" else 2]).all()

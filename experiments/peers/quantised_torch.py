@@ -53,6 +53,8 @@ class OneByOne:
 
 
 class Cublas:
+    """All products in one call."""
+
     package = no_backward = None
 
     def declines(self, case):
@@ -81,7 +83,7 @@ class Bnb(OneByOne):
         return None if case["format"] == "nf4" else f"it has no {case['format']}"
 
     def weights(self, case, given, dtype, device):
-        """The bytes and the QuantState of each matrix; both are as its quantize_4bit() gives them."""
+        """The bytes and the QuantState of each matrix, as its quantize_4bit() returns them."""
         return [(put(one["W"], device)[:, None], self.state(case, one, dtype, device))
                 for one in of_each(case, given)]
 
@@ -106,8 +108,8 @@ class Bnb(OneByOne):
 
 
 class Int4(OneByOne):
-    """w = (q - 8) scale + zero with q of 4 bits, scale and zero in bf16: q4_k's d s and 8 d s - dmin m,
-    rounded."""
+    """w = (q - 8) scale + zero; q has 4 bits, scale and zero are q4_k's d s and 8 d s - dmin m,
+    rounded to bf16."""
 
     package = None
     no_backward = "PyTorch's int4 kernel has no gradient"
@@ -134,7 +136,7 @@ class Int4(OneByOne):
                     for x in (scale, 8 * scale - minimum))
 
     def packed(self, q):
-        """[N,K] in the kernel's order; on a GPU from bytes with the first of two in the high half."""
+        """[N,K] in the kernel's order; a GPU's takes bytes, the first q of two in the high half."""
         if q.is_cuda:
             return torch.ops.aten._convert_weight_to_int4pack(q[:, ::2] << 4 | q[:, 1::2],
                                                               INNER_K_TILES)
@@ -154,7 +156,7 @@ class Int4(OneByOne):
             return mm(x, packed, GROUP, scales_and_zeros)
 
     def correct(self, case, given, x):
-        """y by the weights that it has, in float64, and how far that is off at most from y by q4_k's."""
+        """y by the weights that it has, in float64, and a bound of its distance from q4_k's y."""
         ys, reaches = [], []
         for one, x_one in zip(of_each(case, given), self.prepared(case, x.detach().double())):
             q, scale, zero = self.parts(case, one, x.device)

@@ -153,12 +153,39 @@ d_lse = zero, drawn
 END
 "$run" attention.ini >out 2>err
 ok $? "a dump of 48 trials of attention"
+cat >quantised.ini <<END
+[experiment]
+checks = none
+repeats = 0
+[trial rows]
+op = gemm_quantised
+format = q4_k, q5_k, q6_k, q8_0
+rows = 1, 5
+weights = 1, 3
+dim_out = 32
+dim_in = 512
+dtype = fp32, bf16
+[trial blocks]
+op = gemm_quantised
+format = nf4
+double_quant = yes, no
+block = 64, 128
+rows = 3
+weights = 1, 2
+dim_out = 19
+dim_in = 65, 1024
+dtype = fp32, bf16
+END
+"$run" quantised.ini >out 2>err
+ok $? "a dump of 64 trials of products with quantised weights"
 "$run" -n "$srcdir/experiments/peers/bench_peers.ini" >out 2>err && [ `wc -l <out` = 11 ]
 ok $? "bench_peers.ini is a plan of 11 trials"
 "$run" -n "$srcdir/experiments/bench_attention.ini" >out 2>err && [ `wc -l <out` = 14 ]
 ok $? "bench_attention.ini is a plan of 14 trials"
 "$run" -n "$srcdir/experiments/peers/bench_rows.ini" >out 2>err && [ `wc -l <out` = 9 ]
 ok $? "bench_rows.ini is a plan of 9 trials"
+"$run" -n "$srcdir/experiments/peers/bench_quantised_peers.ini" >out 2>err && [ `wc -l <out` = 30 ]
+ok $? "bench_quantised_peers.ini is a plan of 30 trials"
 
 cat >few.ini <<END
 [experiment]
@@ -223,6 +250,38 @@ END
             "sdpa-math  *forward .*WRONG by" attention.h5 --trial 2 --peers sdpa-math
     else
         skip "PyTorch's attention is right" "no torch.nn.attention"
+    fi
+    peers quantised.h5 --no-times --tsv --peers cublas
+    [ $? = 0 ] && all_right cublas 128
+    ok $? "and products with weights that the script decodes"
+    if has bitsandbytes; then
+        peers quantised.h5 --no-times --tsv --peers bnb-4bit
+        [ $? = 0 ] && all_right bnb-4bit 64 && [ `grep -c "declines: it has no q" out` = 32 ]
+        ok $? "and bitsandbytes with the bytes of nf4"
+    else
+        skip "bitsandbytes is right with the bytes of nf4" "no bitsandbytes"
+    fi
+    if "$PYTHON" -c 'import torch; torch.ops.aten._weight_int4pack_mm_for_cpu' >out 2>err; then
+        peers quantised.h5 --no-times --tsv --peers torchao-int4
+        [ $? = 0 ] && all_right torchao-int4 4 && [ `grep -c "declines: .* no gradient" out` = 4 ]
+        ok $? "and PyTorch's int4 kernel with weights near those of q4_k"
+    else
+        skip "PyTorch's int4 kernel is right" "this PyTorch has none"
+    fi
+    "$PYTHON" - <<END
+import h5py
+with h5py.File("quantised.h5", "r+") as f:
+    f["trial/0001/in/W"][0, 20] ^= 1
+    f["trial/0002/in/W"][0, 16:144] ^= 255
+    f["trial/0033/in/W"][5] ^= 1
+END
+    does "another code makes the product WRONG" 1 "cublas  *forward .*WRONG by" quantised.h5 \
+        --trial 1 --trial 33 --peers cublas
+    [ `grep -c "cublas  *forward .*WRONG by" out` = 2 ]
+    ok $? "of blocks with scales of their own, and of nf4"
+    if "$PYTHON" -c 'import torch; torch.ops.aten._weight_int4pack_mm_for_cpu' >out 2>err; then
+        does "and other quants weights that are not those of the int4 kernel" 1 \
+            "FAILED: .* its weights are off from q4_k's" quantised.h5 --trial 2 --peers torchao-int4
     fi
     if has triton; then
         TRITON_INTERPRET=1 peers cells.h5 --no-times --tsv --peers triton

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Time other implementations of E74's cell, of the kernel catalogue's rows and of attention, on the
-tensors of a dump of run-ablation.
+"""Time other implementations of E74's cell, of the kernel catalogue's rows, of attention and of
+products with quantised weights, on the tensors of a dump of run-ablation.
 
 Each peer gets the inputs and upstream gradients that the dump holds, in its storage type.
 Its outputs and gradients are compared with the oracle's (ref64 in the dump), by
@@ -77,8 +77,16 @@ class Peer:
         """The outputs from what core() gave."""
         return results
 
-    def chosen(self, case):
-        """What it chose for the case that was run last, or None."""
+    def no_backward(self, case):
+        """Why it has no backward pass, or None."""
+        return None
+
+    def correct(self, trial, path):
+        """What a result of it is compared with; None where the dump cannot judge that result."""
+        return trial.correct(path)
+
+    def remark(self, case):
+        """What there is to say on the case that was run last, or None."""
         return None
 
 
@@ -138,7 +146,7 @@ class Triton(Peer):
     def core(self, case, *prepared):
         return triton_cell().cell(case, *prepared)
 
-    def chosen(self, case):
+    def remark(self, case):
         return triton_cell().chosen(case)
 
 
@@ -228,9 +236,71 @@ class Sdpa(Peer):
         return torch_attention().attention(case, self.name, *prepared)
 
 
+class Quantised(Peer):
+    """W in its own form is made before the time is taken."""
+
+    operations = ("gemm_quantised",)
+
+    def __init__(self, name, note):
+        self.name, self.note = name, note
+
+    def way(self):
+        return torch_quantised().WAYS[self.name]
+
+    def missing(self):
+        package = self.way().package
+        return None if package is None or installed(package) else f"{package} is not installed"
+
+    def declines(self, case):
+        return self.way().declines(case)
+
+    def no_backward(self, case):
+        return self.way().no_backward
+
+    def begin(self, trial):
+        self.weights = self.way().weights(trial.case, trial.arrays(), trial.storage, DEVICE)
+
+    def inputs(self, case):
+        return ["x"]
+
+    def outputs(self, case):
+        return ["y"]
+
+    def prepared(self, case, x):
+        return self.way().prepared(case, x)
+
+    def core(self, case, *xs):
+        return self.way().products(self.weights, *xs)
+
+    def finished(self, case, ys):
+        return self.way().finished(case, ys)
+
+
+class Int4(Quantised):
+    """Its weights are not exactly the dump's: its y is compared with the product by its own."""
+
+    def begin(self, trial):
+        super().begin(trial)
+        self.y, reach = (trial.judged("y", whole) for whole in
+                         self.way().correct(trial.case, trial.arrays(), *trial.inputs(["x"])))
+        oracle = trial.correct("y")
+        if not ((self.y - oracle).abs() <= reach).all():
+            raise ValueError("its weights are off from q4_k's by more than bf16 rounds")
+        self.off = distance(self.y, oracle)
+
+    def correct(self, trial, path):
+        return self.y
+
+    def remark(self, case):
+        return f"y by its weights, in float64, is off from the oracle's by {self.off:.1e}"
+
+
 PEERS = (Triton(), FlaChunk(), FlaRecurrent(), Compiled(), Eager(),
          Sdpa("sdpa-math", "operations one by one"), Sdpa("sdpa-flash", "FlashAttention"),
-         Sdpa("sdpa-efficient", "xFormers' memory-efficient kernels"), Sdpa("sdpa-cudnn", "cuDNN"))
+         Sdpa("sdpa-efficient", "xFormers' memory-efficient kernels"), Sdpa("sdpa-cudnn", "cuDNN"),
+         Quantised("cublas", "cuBLAS, W decoded before and rounded to the storage type"),
+         Quantised("bnb-4bit", "bitsandbytes' matmul_4bit"),
+         Int4("torchao-int4", "PyTorch's int4 kernel, which torchao calls"))
 
 
 def torch_cell():
@@ -246,6 +316,11 @@ def torch_rows():
 def torch_attention():
     import attention_torch
     return attention_torch
+
+
+def torch_quantised():
+    import quantised_torch
+    return quantised_torch
 
 
 def triton_cell():
@@ -328,6 +403,10 @@ class Trial:
             return self.tensor(path, torch.int64)
         return self.tensor(path, torch.bfloat16 if data.attrs.get("storage") == "bf16"
                            else torch.float32)
+
+    def arrays(self):
+        """All inputs by name, in NumPy."""
+        return {name: data[...] for name, data in self.group["in"].items()}
 
     def inputs(self, names):
         """Those that have a gradient are to be differentiated."""
@@ -428,11 +507,11 @@ def distance(a, b):
 class Worst:
     """The tensor of a pass that is worst, relative to its bound."""
 
-    def __init__(self, trial, results):
+    def __init__(self, peer, trial, results):
         self.error, self.bound, self.tensor = 0.0, 1.0, "-"
         margin = -1
         for path, got in results.items():
-            correct = trial.correct(path)
+            correct = peer.correct(trial, path)
             if correct is None:
                 continue
             bound = trial.bound(path)
@@ -445,13 +524,20 @@ class Worst:
         self.wrong = not margin <= 1
 
 
+def upstream_of(peer, trial):
+    """Its outputs that have a gradient, and these gradients; none where it has no backward pass."""
+    if peer.no_backward(trial.case):
+        return [], []
+    return trial.upstream(peer.outputs(trial.case))
+
+
 def results_of(peer, trial):
     """All that it computes, by its path in the dump, for each pass."""
     names, outputs = peer.inputs(trial.case), peer.outputs(trial.case)
     inputs = trial.inputs(names)
     results = peer.finished(trial.case, peer.core(trial.case, *peer.prepared(trial.case, *inputs)))
     found = {"forward": dict(zip(outputs, results))}
-    places, upstream = trial.upstream(outputs)
+    places, upstream = upstream_of(peer, trial)
     if places:
         wanted = [i for i, x in enumerate(inputs) if x.requires_grad]
         grads = torch.autograd.grad([results[i] for i in places], [inputs[i] for i in wanted],
@@ -479,7 +565,7 @@ def runs_of(peer, trial):
     case = trial.case
     given = trial.inputs(peer.inputs(case))
     leaves = [x.detach().requires_grad_(x.requires_grad) for x in peer.prepared(case, *given)]
-    places, upstream = trial.upstream(peer.outputs(case))
+    places, upstream = upstream_of(peer, trial)
 
     def forward():
         return peer.core(case, *leaves)
@@ -621,12 +707,16 @@ def put_judged(trial, peer, worst, repeats):
 def compare(peer, trial, repeats):
     """The rows of one peer; whether it was right."""
     peer.begin(trial)
+    if on_gpu():
+        torch.cuda.synchronize()    # begin() worked on another stream
     with torch.cuda.stream(torch.cuda.Stream() if on_gpu() else None):
-        worst = {p: Worst(trial, results) for p, results in results_of(peer, trial).items()}
+        worst = {p: Worst(peer, trial, results) for p, results in results_of(peer, trial).items()}
         put_judged(trial, peer, worst, repeats)
-    chosen = peer.chosen(trial.case)
-    if chosen:
-        say(f"  # {chosen}")
+    if peer.no_backward(trial.case):
+        put_row(trial, peer.name, "backward", f"declines: {peer.no_backward(trial.case)}")
+    remark = peer.remark(trial.case)
+    if remark:
+        say(f"  # {remark}")
     return not any(w.wrong for w in worst.values())
 
 

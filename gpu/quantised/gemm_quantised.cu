@@ -92,14 +92,6 @@ static int run_pass(const struct call *f)
     return e;
 }
 
-template <typename T>
-int gemm_quantised_tiled_backward(const struct call *f)
-{
-    return run_pass<T, tiled, BACKWARD>(f);
-}
-template int gemm_quantised_tiled_backward<float>(const struct call *f);
-template int gemm_quantised_tiled_backward<__nv_bfloat16>(const struct call *f);
-
 const char *gemm_quantised_no_spans(const struct call *f)
 {
     if (DIM(f, 'K') % 32)

@@ -31,9 +31,10 @@ static products_of<T> products_of_pass(const struct call *f, int64_t l)
     return {(const T *)g->y + l * M * N, (T *)g->x + l * M * K, M, K, N};
 }
 
-/* The backward pass of `tiled`, for kernels that have a forward pass alone. */
+/* The backward pass of kernels for few rows, and its workspace (gemm_quantised_columns.cu). */
 template <typename T>
-int gemm_quantised_tiled_backward(const struct call *f);
+int gemm_quantised_columns_backward(const struct call *f);
+size_t gemm_quantised_columns_work(const struct call *f, enum pass p);
 
 /* Why kernels for few rows of x, whose threads take 32 weights of a row each, do not take the call;
  * NULL: they do. */

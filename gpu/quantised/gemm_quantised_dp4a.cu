@@ -191,8 +191,9 @@ static size_t work(const struct call *f, enum pass p)
 {
     work_arena a = {NULL, 0};
 
-    if (p == FORWARD)
-        rounded_x(&a, f);
+    if (p == BACKWARD)
+        return gemm_quantised_columns_work(f, p);
+    rounded_x(&a, f);
     return a.bytes;
 }
 
@@ -204,7 +205,7 @@ OF_CALL(const char *, declines,
     const struct impl gemm_quantised_dp4a##bits = {                                                \
         "dp4a",                                                                                    \
         "as warp, but x rounded to 8 bits, and four products of integers at once",                 \
-        {forward<T>, gemm_quantised_tiled_backward<T>},                                            \
+        {forward<T>, gemm_quantised_columns_backward<T>},                                          \
         work,                                                                                      \
         declines,                                                                                  \
         "x rounded to 8 bits of the largest of 32",                                                \

@@ -673,8 +673,8 @@ static const char *declines(const struct call *f)
 const struct impl gemm_quantised_mma = {
     "mma",
     "quants as they are on tensor cores, scales on the sums of 32",
-    {forward, gemm_quantised_tiled_backward<bf16>},
-    NULL,
+    {forward, gemm_quantised_columns_backward<bf16>},
+    gemm_quantised_columns_work,
     declines,
     "nf4's table rounded to bf16",
     0x1p-8,

@@ -94,8 +94,8 @@ static int forward(const struct call *f)
     const struct impl gemm_quantised_warp##bits = {                                                \
         "warp",                                                                                    \
         "a block four rows of W, 32 weights per thread from 16 bytes",                             \
-        {forward<T>, gemm_quantised_tiled_backward<T>},                                            \
-        NULL,                                                                                      \
+        {forward<T>, gemm_quantised_columns_backward<T>},                                          \
+        gemm_quantised_columns_work,                                                               \
         gemm_quantised_no_spans,                                                                   \
         NULL,                                                                                      \
         0,                                                                                         \

@@ -39,6 +39,7 @@ template <typename F, int MT_, int X_ROWS_>
 struct shape {
     enum { MT = MT_, X_ROWS = X_ROWS_, R = MT > 2 ? 2 : 1, WARPS = MT == 1 ? 4 : 8 };
     enum { THREADS = 32 * WARPS, ROUNDS = SPLITS / WARPS, TILE = R * ROWS };
+    enum { X_FIRST = MT == 2 }; /* is x read before copies begin, behind which it would come? */
     enum { BLOCKS = X_ROWS == 8 ? 2 : 16 / (WARPS * R) };
     enum { COLUMNS = MT == 1 ? 1 : 2, STEP = TILE + 4 }; /* see finish() */
     enum { SUMS = WARPS * 8 * COLUMNS * STEP, W_BYTES = TILE * STRIDE<F> };
@@ -169,6 +170,14 @@ struct copier {
         #pragma unroll 1
         for (int m = 0; m < (int)s.M; m++, at += K)
             cp_async16(there + m * X_STRIDE + 16 * lane, at, inside ? 16 : 0);
+    }
+
+    /* All stages but one. */
+    __device__ __forceinline__ void begin()
+    {
+        #pragma unroll 1
+        for (int i = 0; i < S::STAGES - 1; i++)
+            next(i);
     }
 
     /* The next unit, if there is one. */
@@ -492,10 +501,12 @@ struct tile_of_warp {
     }
 };
 
-/* All units of a warp, to one sum after the other; `stage` is that of the first. */
+/* All units of a warp, to one sum after the other; `stage` is that of the first.  Is this the block's
+ * first tile? */
 template <typename S>
 static __device__ __forceinline__ void add_units(warp_sums<S> *sum, tile_of_warp<S> &t,
-                                                 copier<S> &c, int &stage, const unsigned *table)
+                                                 copier<S> &c, bool first, int &stage,
+                                                 const unsigned *table)
 {
     typedef typename S::format F;
     constexpr int N = x_ahead<S>::N;
@@ -508,6 +519,8 @@ static __device__ __forceinline__ void add_units(warp_sums<S> *sum, tile_of_warp
     #pragma unroll
     for (int i = 0; i < 2 && !S::X_ROWS; i++)
         t.x.template load<N>(x.of[i], (warp < c.units ? (int)warp * MMA_UNIT : 0) + 32 * N * i);
+    if (S::X_FIRST && first)
+        c.begin();
     for (unsigned u = warp; u < c.units; u += S::WARPS) {
         const int k = (int)u * MMA_UNIT,
                   then = u + S::WARPS < c.units ? k + S::WARPS * MMA_UNIT : k;
@@ -592,9 +605,8 @@ __global__ void __launch_bounds__(S::THREADS, 16 / (S::WARPS * S::R))
     copier<S> c(rows, s, t, stages);
     int stage = 0, part = 0;
 
-    #pragma unroll 1
-    for (int i = 0; i < S::STAGES - 1; i++)
-        c.next(i);
+    if (!S::X_FIRST)
+        c.begin();
     if (unit<typename S::format>::TABLE_BYTES) {
         fill_pairs(table);
         __syncthreads();
@@ -608,7 +620,7 @@ __global__ void __launch_bounds__(S::THREADS, 16 / (S::WARPS * S::R))
         of_l.move_to(l);
         rows_of_l.move_to(l);
         tile_of_warp<S> of_warp(of_l, rows_of_l, c.stages, at);
-        add_units<S>(sum, of_warp, c, stage, table);
+        add_units<S>(sum, of_warp, c, tile == blockIdx.x, stage, table);
         if constexpr (S::ROUNDS > 1)
             add_rounds<S>(sum);
         finish<S>(sum[0], of_l, at, sums, part);

@@ -71,7 +71,8 @@ const struct op op_gemm_quantised = {
     .axis = quantised_axes,
     .cases = K_QUANTS
     ",q8_0 rows=1,3 dim_out=5 dim_in=256" EACH_DATA K_QUANTS " rows=17 dim_out=33 dim_in=768; "
-    "format=q4_k,q8_0,nf4 rows=2 dim_out=3 dim_in=4352; "
+    "format=q4_k,q8_0,nf4 rows=2,9 dim_out=3 dim_in=4352; format=q4_k,q6_k,nf4 rows=40 dim_out=33 "
+    "dim_in=256; "
     "format=q8_0 rows=2 dim_out=1 dim_in=32,96; format=q8_0 rows=2 dim_out=9 dim_in=32" EACH_DATA
         EITHER_NF4 " rows=1,3 dim_out=1,3 dim_in=1,63,65,100" EACH_DATA EITHER_NF4
     " rows=2 dim_out=7 dim_in=700 block=32,128,256; " K_QUANTS

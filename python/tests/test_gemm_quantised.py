@@ -167,3 +167,19 @@ def test_what_is_not_finite_stays_in_its_row(run, form):
     assert np.array_equal(hard[[0, 3]], y[[0, 3]]) or run[1] in ("unfused", "blas")
     assert not np.isfinite(hard[1:3]).any()
     assert np.isnan(hard[1 if run[1] == "dp4a" else 2]).all()
+
+
+@each
+@each_run
+def test_sums_of_x_are_not_rounded(run, form):
+    """Weights sum up to about nothing, the elements of x do not: minima and sums of x cancel."""
+    k = 4 * FORMATS[form] if FORMATS[form] == 256 else 1024
+    w = random.standard_normal((N, k)).astype(np.float32)
+    W, w = packed(form, k=k, w=w - w.mean(1, keepdims=True))
+    x = bf16(1 + random.random((3, k)) / 4)
+    want = taken(run, x) @ w.T.astype(float)
+    y = product(run, form, k, x=x, **W)
+    table = 2.0**-9 if form == "nf4" and run[1] in ("mma", "unfused") else 0
+    decoded = 2.0**-8 if run == ("gpu_bf16", "unfused") else 0
+    bound = rounding(run) * np.abs(want) + (2.0**-16 + table + decoded) * (np.abs(x) @ np.abs(w).T)
+    assert (np.abs(y - want) <= bound).all()

@@ -36,6 +36,10 @@ template <typename T>
 int gemm_quantised_columns_backward(const struct call *f);
 size_t gemm_quantised_columns_work(const struct call *f, enum pass p);
 
+/* The same on tensor cores, with weights rounded to bf16. */
+int gemm_quantised_mma_backward(const struct call *f);
+size_t gemm_quantised_mma_work(const struct call *f, enum pass p);
+
 /* Why kernels for few rows of x, whose threads take 32 weights of a row each, do not take the call;
  * NULL: they do. */
 const char *gemm_quantised_no_spans(const struct call *f);

@@ -685,10 +685,10 @@ static const char *declines(const struct call *f)
 const struct impl gemm_quantised_mma = {
     "mma",
     "quants as they are on tensor cores, scales on the sums of 32",
-    {forward, gemm_quantised_columns_backward<bf16>},
-    gemm_quantised_columns_work,
+    {forward, gemm_quantised_mma_backward},
+    gemm_quantised_mma_work,
     declines,
-    "nf4's table rounded to bf16",
+    "nf4's table rounded to bf16, in dx all weights",
     0x1p-8,
     0,
     NULL,

@@ -12,18 +12,18 @@
 
 enum { WARPS = 8, THREADS = 32 * WARPS };
 
-/* In which pieces W is given to blocks: so many spans, at most so many slabs, and rows for a warp at once. */
-struct pieces {
+/* How W is divided among blocks: so many spans, at most so many slabs, and rows for a warp at once. */
+struct division {
     int spans, slabs, rows;
 };
-static constexpr pieces of_floats = {32, 32, 1}, of_tensor_cores = {8, 16, 16};
+static constexpr division of_floats = {32, 32, 1}, of_tensor_cores = {8, 16, 16};
 
 /* The rows of W in slabs of so many, and the sums of each: [slabs, M, K]. */
 struct slabs_of {
     int64_t rows, n;
     float *sums;
 
-    __host__ slabs_of(const struct call *f, const pieces &p)
+    __host__ slabs_of(const struct call *f, const division &p)
         : rows(ceil_div(DIM(f, 'N'), (int64_t)p.slabs * p.rows * WARPS) * p.rows * WARPS),
           n(ceil_div(DIM(f, 'N'), rows)), sums((float *)f->work)
     {
@@ -254,7 +254,7 @@ static int add_slabs_of(const struct call *f, const products_of<T> &s, const sla
 
 /* Blocks for all columns, slabs, and rows of dy, of which a block has `rows`. */
 template <typename T>
-static dim3 grid_of(const products_of<T> &s, const pieces &p, const slabs_of &slabs, int rows)
+static dim3 grid_of(const products_of<T> &s, const division &p, const slabs_of &slabs, int rows)
 {
     return dim3((unsigned)ceil_div(s.C, p.spans * SPAN), (unsigned)slabs.n,
                 (unsigned)ceil_div(s.M, rows));

@@ -182,8 +182,8 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
     if (!e && names->n) {
         j->r.ran[ORACLE].t = j->c->answer->truth.oracle;
         j->r.ran[YARDSTICK].t = j->c->answer->truth.yard;
-        e = result_round_trips(&j->r, j->c->answer->inputs) || join(j, names->n) ||
-            checks_add(j->w->file, i, &j->r.verdicts);
+        e = result_round_trips(&j->r, j->c->answer->inputs, &(const volatile int){0}) ||
+            join(j, names->n) || checks_add(j->w->file, i, &j->r.verdicts);
     }
     return e ? -1 : 0;
 }

@@ -82,11 +82,12 @@ void result_decline(struct result *r, const struct backend *b, const struct impl
     snprintf(d->why, sizeof d->why, "%s", why);
 }
 
-int result_round_trips(struct result *r, const struct tensors *inputs)
+int result_round_trips(struct result *r, const struct tensors *inputs, const volatile int *stop)
 {
+    const int n = r->trial->call.op->inverse ? r->n_ran : 0;
     int e = 0;
 
-    for (int i = 0; r->trial->call.op->inverse && !e && i < r->n_ran; i++)
+    for (int i = 0; !e && i < n && !*stop; i++)
         if (r->ran[i].t)
             e = round_trip(&r->ran[i].call, inputs, r->ran[i].t, &r->ran[i].trip);
     return e;

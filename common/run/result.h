@@ -70,9 +70,9 @@ int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs,
             struct tensors *reused);
 int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs);
 
-/* Find the round trips of all results that are there, where the operation has an inverse.  Nonzero
- * after err_set(). */
-int result_round_trips(struct result *r, const struct tensors *inputs);
+/* Find the round trips of all results that are there, where the operation has an inverse, until
+ * *stop is not 0.  Nonzero after err_set(). */
+int result_round_trips(struct result *r, const struct tensors *inputs, const volatile int *stop);
 
 /* Records a check that cannot be made, and why. */
 void result_skip(struct result *r, const char *what, const char *why);

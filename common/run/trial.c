@@ -172,8 +172,10 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
     int e = x->measure == MEASURE_TIME ? timing_run(&task)
             : t->sampled               ? run_sampled(&task)
                                        : run_all(&task);
-    if (!e && x->measure == MEASURE_CHECK)
-        e = result_round_trips(r, inputs);
+    if (!e && x->measure == MEASURE_CHECK && t->call.op->inverse) {
+        step("the way back", data);
+        e = result_round_trips(r, inputs, stop);
+    }
     r->failed = verdicts_failed(&r->verdicts, 0);
     return e;
 }

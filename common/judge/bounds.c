@@ -226,12 +226,14 @@ static int see_rounded(struct bounds *b)
     const struct op *o = t->call.op;
     const struct impl *k = impl_declares(&b->call);
     const struct run exact = reference_on(t, &ref64);
-    struct tensors *rounded = k->rounds ? tensors_given(&t->call, t->inputs) : NULL;
 
+    if (!k->rounds)
+        return 0;
+    struct tensors *rounded = tensors_given(&t->call, t->inputs);
     for (int i = 0; rounded && i < o->n_args; i++)
         if (o->arg[i].flags & IN && !(o->arg[i].flags & (WHOLE | BYTES)) && rounded->x[i])
             k->rounds(&t->call, i, rounded->x[i]);
-    int e = k->rounds ? !rounded || see_oracle(t, &b->rounded, &exact, rounded) : 0;
+    const int e = !rounded || see_oracle(t, &b->rounded, &exact, rounded);
     tensors_free(rounded);
     return e;
 }

@@ -33,8 +33,8 @@ static constexpr int in_range(int i, int low, int high)
     return i < low ? low : i > high ? high : i;
 }
 
-/* A kernel for 8 MT rows of x: warps of a block, sixteens of rows of a tile of W, rows of x that are staged
- * (a multiple of MT, or none), and blocks of an SM, between which shared memory is divided. */
+/* A kernel for 8 MT rows of x, or, where x is staged, for up to X_ROWS: warps of a block, sixteens of rows of
+ * a tile of W, and blocks of an SM, between which shared memory is divided. */
 template <typename F, int MT_, int X_ROWS_>
 struct shape {
     enum { MT = MT_, X_ROWS = X_ROWS_, R = MT > 2 ? 2 : 1, WARPS = MT == 1 ? 4 : 8 };
@@ -53,11 +53,6 @@ struct shape {
     enum { SMEM = OTHER_BYTES + STAGES_OF_BLOCK };
     typedef F format;
 };
-
-static __device__ __forceinline__ const uint8_t *aligned_down(const uint8_t *at)
-{
-    return (const uint8_t *)((uintptr_t)at & ~(uintptr_t)15);
-}
 
 /* The tiles of all matrices, in the order in which blocks take them: those of the same rows of W, which
  * have different rows of x, one after the other. */
@@ -649,13 +644,19 @@ static int launch(const struct call *f, const products_of<bf16> &s, const packed
     return cudaGetLastError();
 }
 
-template <typename F>
-static int launch_rows(const struct call *f, const products_of<bf16> &s, const packed_rows &w)
+/* Calls `go` with a value of the shape for a call. */
+template <typename Go>
+static int with_shape(const struct call *f, const Go &go)
 {
-    return s.M <= 2    ? launch<shape<F, 1, 2>>(f, s, w)
-           : s.M <= 8  ? launch<shape<F, 1, 8>>(f, s, w)
-           : s.M <= 16 ? launch<shape<F, 2, 0>>(f, s, w)
-                       : launch<shape<F, 4, 0>>(f, s, w);
+    const int64_t M = DIM(f, 'M');
+
+    return with_format(f, [&](auto format) {
+        typedef decltype(format) F;
+        return M <= 2    ? go(shape<F, 1, 2>())
+               : M <= 8  ? go(shape<F, 1, 8>())
+               : M <= 16 ? go(shape<F, 2, 0>())
+                         : go(shape<F, 4, 0>());
+    });
 }
 
 static int forward(const struct call *f)
@@ -663,10 +664,9 @@ static int forward(const struct call *f)
     const products_of<bf16> s = products_of_pass<bf16, FORWARD>(f, 0);
     const packed_rows w(f, gemm_quantised_W(f, 0, sizeof(float)));
 
-    return with_format(f, [&](auto format) { return launch_rows<decltype(format)>(f, s, w); });
+    return with_shape(f, [&](auto shape) { return launch<decltype(shape)>(f, s, w); });
 }
 
-/* q8_0 takes the largest shared memory. */
 static const char *declines(const struct call *f)
 {
     const char *why = gemm_quantised_no_spans(f);
@@ -676,8 +676,8 @@ static const char *declines(const struct call *f)
         return "rows of more than 268435456 weights";
     if (ceil_div(DIM(f, 'N'), ROWS) * DIM(f, 'L') > INT_MAX)
         return "more than 2147483647 tiles of 16 rows";
-    const size_t smem = DIM(f, 'M') > 16 ? shape<q8_0, 4, 0>::SMEM : shape<nf4, 1, 8>::SMEM;
-    return f->context && f->context->limits.smem < smem
+    const int smem = with_shape(f, [](auto shape) { return (int)decltype(shape)::SMEM; });
+    return f->context && f->context->limits.smem < (size_t)smem
                ? "blocks of this device have too little shared memory"
                : NULL;
 }

@@ -24,6 +24,12 @@
 
 enum { MMA_UNIT = 256, PARTS = MMA_UNIT / 32 };
 
+/* The multiple of 16 before an address. */
+static __device__ __forceinline__ const uint8_t *aligned_down(const uint8_t *at)
+{
+    return (const uint8_t *)((uintptr_t)at & ~(uintptr_t)15);
+}
+
 /* Two bf16 minus two others, exactly: both, and the differences, have 8 bits. */
 static __device__ __forceinline__ unsigned minus_bf16x2(unsigned pair, unsigned other)
 {

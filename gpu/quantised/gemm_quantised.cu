@@ -76,20 +76,16 @@ enum { naive, tiled };
 template <typename T, int KERNEL, pass P>
 static int run_pass(const struct call *f)
 {
-    int e = 0;
-
-    for (int64_t l = 0; !e && l < DIM(f, 'L'); l++) {
-        const products_of<T> s = products_of_pass<T, P>(f, l);
+    return each_matrix<T, P>(f, [&](const products_of<T> &s, const struct dequantise &a) {
         const dim3 tiles((unsigned)ceil_div(s.C, TILE), (unsigned)ceil_div(s.M, TILE));
         const dim3 grid = KERNEL == tiled ? tiles : dim3((unsigned)ceil_div(s.M * s.C, THREADS));
-        e = with_matrix(f, gemm_quantised_W(f, l, sizeof(float)), [&](const auto &w) {
+        return with_matrix(f, a, [&](const auto &w) {
             typedef std::decay_t<decltype(w)> W;
             const auto kernel = KERNEL == tiled ? tile_elements<T, P, W> : each_element<T, P, W>;
             kernel<<<grid, THREADS, 0, gpu_stream(f)>>>(s, w);
             return (int)cudaGetLastError();
         });
-    }
-    return e;
+    });
 }
 
 const char *gemm_quantised_no_spans(const struct call *f)
@@ -115,17 +111,13 @@ static int unfused_pass(const struct call *f)
 {
     const int64_t N = DIM(f, 'N'), K = DIM(f, 'K');
     T *w = (T *)f->work;
-    int e = 0;
-
-    for (int64_t l = 0; !e && l < DIM(f, 'L'); l++) {
-        const products_of<T> s = products_of_pass<T, P>(f, l);
-        e = unpack(f, gemm_quantised_W(f, l, sizeof(float)), w);
-        e = e ? e
-              : product(f->context, matrix<T>{s.a, s.M, s.D, false},
-                        P == FORWARD ? matrix<T>{w, K, N, true} : matrix<T>{w, N, K, false}, 0,
-                        s.c);
-    }
-    return e;
+    return each_matrix<T, P>(f, [&](const products_of<T> &s, const struct dequantise &a) {
+        const int e = unpack(f, a, w);
+        return e ? e
+                 : product(f->context, matrix<T>{s.a, s.M, s.D, false},
+                           P == FORWARD ? matrix<T>{w, K, N, true} : matrix<T>{w, N, K, false}, 0,
+                           s.c);
+    });
 }
 
 /* W, decoded. */

@@ -31,6 +31,17 @@ static products_of<T> products_of_pass(const struct call *f, int64_t l)
     return {(const T *)g->y + l * M * N, (T *)g->x + l * M * K, M, K, N};
 }
 
+/* go(products, W) of each matrix. */
+template <typename T, pass P, typename Go>
+static int each_matrix(const struct call *f, const Go &go)
+{
+    int e = 0;
+
+    for (int64_t l = 0; !e && l < DIM(f, 'L'); l++)
+        e = go(products_of_pass<T, P>(f, l), gemm_quantised_W(f, l, sizeof(float)));
+    return e;
+}
+
 /* The backward pass of kernels for few rows, and its workspace (gemm_quantised_columns.cu). */
 template <typename T>
 int gemm_quantised_columns_backward(const struct call *f);

@@ -69,7 +69,7 @@ static __device__ __forceinline__ void add_warps(const float (*sum)[RUN], float 
             of_warp[warp][lane * (RUN + 1) + k] = sum[run][k];
         __syncthreads();
         for (int e = (int)threadIdx.x; e < 32 * RUN; e += THREADS) {
-            const int64_t i = (int64_t)blockIdx.x * 32 + e / RUN;
+            const int64_t i = (int64_t)blockIdx.x * of_floats.spans + e / RUN;
             float all = 0;
             #pragma unroll
             for (int of = 0; of < WARPS; of++)
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(THREADS, MT == 4 ? 1 : 2)
 {
     constexpr int AT_ONCE = MT == 1 ? 4 : 2;
     __shared__ float table[16];
-    const int64_t i = min((int64_t)blockIdx.x * 32 + threadIdx.x % 32, w.K / SPAN - 1);
+    const int64_t i = min((int64_t)blockIdx.x * of_floats.spans + threadIdx.x % 32, w.K / SPAN - 1);
     const int64_t m0 = (int64_t)blockIdx.z * MT, M = s.M;
     const int64_t end = min((blockIdx.y + 1) * slabs.rows, s.D);
     float sum[MT][2][RUN] = {};
@@ -141,7 +141,7 @@ static __device__ __forceinline__ int row_of_four(int i)
     return fragment_column() + i / 2 * 8 + i % 2;
 }
 
-/* dy of 16 rows, of which M there are, and 16 columns from n on, of which there are `end` in all. */
+/* dy of 16 rows and of 16 columns from n on; of rows and columns that there are not, zeros. */
 static __device__ __forceinline__ void load_dy(unsigned *a, const products_of<bf16> &s, int64_t n)
 {
     #pragma unroll
@@ -208,7 +208,7 @@ static __device__ __forceinline__ void add_warps(const sums_of_spans &sum, float
         __syncthreads();
         for (int e = (int)threadIdx.x; e < TILES * TILE; e += THREADS) {
             const int tile = e % TILES, in_block = e / TILES % 8, m = e / TILES / 8;
-            const int64_t i = (int64_t)blockIdx.x * 8 + in_block;
+            const int64_t i = (int64_t)blockIdx.x * of_tensor_cores.spans + in_block;
             float all = 0;
             #pragma unroll
             for (int of = 0; of < WARPS; of++)
@@ -225,7 +225,8 @@ __global__ void __launch_bounds__(THREADS, 1)
     tensor_columns_of_slab(products_of<bf16> s, packed_rows w, slabs_of slabs)
 {
     __shared__ float table[16];
-    const int64_t i = min((int64_t)blockIdx.x * 8 + fragment_row(), w.K / SPAN - 1);
+    const int64_t i =
+        min((int64_t)blockIdx.x * of_tensor_cores.spans + fragment_row(), w.K / SPAN - 1);
     const int64_t m0 = (int64_t)blockIdx.z * 16;
     const int64_t end = min((blockIdx.y + 1) * slabs.rows, s.D);
     float *to = slabs.sums + (blockIdx.y * s.M + m0) * w.K;
@@ -282,22 +283,18 @@ static int launch_tensor(const struct call *f, const products_of<bf16> &s, const
 
 /* go(format, products, W) of each matrix. */
 template <typename T, typename Go>
-static int each_matrix(const struct call *f, const Go &go)
+static int each_packed(const struct call *f, const Go &go)
 {
-    int e = 0;
-
-    for (int64_t l = 0; !e && l < DIM(f, 'L'); l++) {
-        const products_of<T> s = products_of_pass<T, BACKWARD>(f, l);
-        const packed_rows w(f, gemm_quantised_W(f, l, sizeof(float)));
-        e = with_format(f, [&](auto format) { return go(format, s, w); });
-    }
-    return e;
+    return each_matrix<T, BACKWARD>(f, [&](const products_of<T> &s, const struct dequantise &a) {
+        const packed_rows w(f, a);
+        return with_format(f, [&](auto format) { return go(format, s, w); });
+    });
 }
 
 template <typename T>
 int gemm_quantised_columns_backward(const struct call *f)
 {
-    return each_matrix<T>(f, [&](auto format, const auto &s, const auto &w) {
+    return each_packed<T>(f, [&](auto format, const auto &s, const auto &w) {
         typedef decltype(format) F;
         return s.M == 1   ? launch<T, F, 1>(f, s, w)
                : s.M == 2 ? launch<T, F, 2>(f, s, w)
@@ -314,7 +311,7 @@ size_t gemm_quantised_columns_work(const struct call *f, enum pass p)
 
 int gemm_quantised_mma_backward(const struct call *f)
 {
-    return each_matrix<bf16>(f, [&](auto format, const auto &s, const auto &w) {
+    return each_packed<bf16>(f, [&](auto format, const auto &s, const auto &w) {
         return launch_tensor<decltype(format)>(f, s, w);
     });
 }

@@ -139,18 +139,11 @@ __global__ void __launch_bounds__(THREADS, MT == 1 ? 3 : 2)
     s.move_to(blockIdx.z);
     w.move_to(blockIdx.z);
     x.move((blockIdx.z * s.M + m0) * w.K);
-    for (int64_t i = threadIdx.x; i < w.K / SPAN; i += THREADS) {
-        span<F> got[ROWS];
-        #pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            got[r].load(w, min(n0 + r, s.C - 1), i);
-        #pragma unroll
-        for (int run = 0; run < 2; run++) {
-            rounded_x here = x;
-            here.move(span<F>::first(i, run));
-            add_run(sum, got, run, here, w.K, rows);
-        }
-    }
+    each_run<F, ROWS, THREADS>(w, n0, s.C, [&](const span<F> *got, int run, int64_t first) {
+        rounded_x here = x;
+        here.move(first);
+        add_run(sum, got, run, here, w.K, rows);
+    });
     store_sums<ROWS>(sum, of_warp, s, n0, m0);
 }
 
@@ -160,9 +153,7 @@ template <typename T, typename F, int MT>
 static int launch(const struct call *f, const products_of<T> &s, const packed_rows &w,
                   const rounded_x &x)
 {
-    const dim3 grid((unsigned)ceil_div(s.C, ROWS), (unsigned)ceil_div(s.M, MT),
-                    (unsigned)DIM(f, 'L'));
-    dp4a_rows<T, F, MT><<<grid, THREADS, 0, gpu_stream(f)>>>(s, w, x);
+    dp4a_rows<T, F, MT><<<grid_of_rows<ROWS, MT>(f, s), THREADS, 0, gpu_stream(f)>>>(s, w, x);
     return cudaGetLastError();
 }
 

@@ -54,15 +54,9 @@ __global__ void __launch_bounds__(THREADS, MT == 1 ? 3 : 2)
     w.move_to(blockIdx.z);
     if (std::is_same<F, nf4>::value)
         load_nf4_table(table);
-    for (int64_t i = threadIdx.x; i < w.K / SPAN; i += THREADS) {
-        span<F> got[ROWS];
-        #pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            got[r].load(w, min(n0 + r, s.C - 1), i);
-        #pragma unroll
-        for (int run = 0; run < 2; run++)
-            add_run(sum, got, run, table, s.a + m0 * w.K + span<F>::first(i, run), w.K, rows);
-    }
+    each_run<F, ROWS, THREADS>(w, n0, s.C, [&](const span<F> *got, int run, int64_t first) {
+        add_run(sum, got, run, table, s.a + m0 * w.K + first, w.K, rows);
+    });
     store_sums<ROWS>(sum, of_warp, s, n0, m0);
 }
 
@@ -71,9 +65,7 @@ __global__ void __launch_bounds__(THREADS, MT == 1 ? 3 : 2)
 template <typename T, typename F, int MT>
 static int launch(const struct call *f, const products_of<T> &s, const packed_rows &w)
 {
-    const dim3 grid((unsigned)ceil_div(s.C, ROWS), (unsigned)ceil_div(s.M, MT),
-                    (unsigned)DIM(f, 'L'));
-    warp_rows<T, F, MT><<<grid, THREADS, 0, gpu_stream(f)>>>(s, w);
+    warp_rows<T, F, MT><<<grid_of_rows<ROWS, MT>(f, s), THREADS, 0, gpu_stream(f)>>>(s, w);
     return cudaGetLastError();
 }
 

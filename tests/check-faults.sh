@@ -5,6 +5,8 @@
 #     name | file | sed expression | description
 #     name | file | sed expression | description | text of the first failed check
 #
+# where file is FILE, or HEADER in FILE, which includes it.
+#
 # Compile each into a copy of its file, a reference (in all precisions) or a
 # kernel, link it before the archive, so that the archive's own object is not
 # pulled, and see which suite is the first to notice.  A suite is run for the
@@ -38,6 +40,17 @@ NOT_NOTICED=1 NOT_MADE=2 NOT_JUDGED=3 NOTICED_ELSEWHERE=4    # results of judge(
 # Field $2 of fault $1.
 field() {
     awk -F ' [|] ' -v name="$1" -v n="$2" '$1 == name { print $n }' "$srcdir"/tests/faults/*.list
+}
+
+# File $1 with expression $2 applied, to file $3.  Returns 0 if that changes it.
+plant() {
+    sed "$2" "$srcdir/$1" >"$3"
+    ! cmp -s "$srcdir/$1" "$3"
+}
+
+# File $1 behind header $2, whose guard leaves out the one without the fault.
+behind_header() {
+    echo "#include \"$2\"" && cat "$srcdir/$1"
 }
 
 # The names of the faults that the arguments choose.
@@ -183,6 +196,10 @@ judge() {
     unchanged_kernel) file=gpu/e74/e74_cell.cu ;;
     *) file=$(field "$name" 2) ;;
     esac
+    header=
+    case $file in
+    *' in '*) header=${file% in *} file=${file#* in } ;;
+    esac
     case $file in
     *.cu) suites=$KERNEL_SUITES ;;
     common/call/sample.c | common/judge/*) suites=$SAMPLE_SUITES ;;
@@ -196,11 +213,13 @@ judge() {
     fi
     mkdir -p "$dir"
     copy=$dir/fault.${file##*.}
-    sed "$(field "$name" 3)" "$srcdir/$file" >"$copy"
-    case $name in
-    unchanged*) ;;
-    *) cmp -s "$srcdir/$file" "$copy" && { echo "its sed expression changes nothing"; return $NOT_MADE; } ;;
-    esac
+    planted=$copy
+    if [ -n "$header" ]; then
+        planted=$dir/planted.h
+        behind_header "$file" "$planted" >"$copy"
+    fi
+    plant "${header:-$file}" "$(field "$name" 3)" "$planted" || [ "${name#unchanged}" != "$name" ] ||
+        { echo "its sed expression changes nothing"; return $NOT_MADE; }
     compile "$file" "$dir" || return $NOT_MADE
     if [ -n "${BY_SAMPLE-}" ]; then
         judge_by_sample $ops

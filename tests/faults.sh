@@ -29,6 +29,16 @@ lines() {
 
 # Why fault FILE SED cannot be planted; nothing if it can.
 wrong() {
+    case $1 in
+    *' in '*)
+        test -f "$srcdir/${1#* in }" || echo "there is no file ${1#* in }"
+        set -- "${1% in *}" "$2"
+        ;;
+    *.h | *.cuh)
+        echo "a header is compiled in no object of its own: HEADER in FILE"
+        return
+        ;;
+    esac
     if [ -z "$1" ]; then
         echo "$2"
     elif [ ! -f "$srcdir/$1" ]; then
@@ -73,15 +83,17 @@ good | ref/gemm.c | s/beta/alpha/ | the name is there already
 short | ref/gemm.c | s/alpha/beta/
 two words | ref/gemm.c | s/alpha/beta/ | a name of two words
 lost | ref/no_such_file.c | s/alpha/beta/ | no such file
+alone | gpu/gpu.cuh | s/GPU/CPU/ | a header without a file that includes it
+unused | gpu/gpu.cuh in gpu/no_such_file.cu | s/GPU/CPU/ | in no such file
 dead | ref/gemm.c | s/no such text/beta/ | it changes nothing
 half | ref/gemm.c | s/alpha/beta/; s/no such text/beta/ | its second command changes nothing
 broken | ref/gemm.c | s/alpha/beta | no sed expression
 EOF
 faults "$tmp/bad" >"$tmp/found"
 count=$(wc -l <"$tmp/found") clean=$(grep -c ': $' "$tmp/found")
-test "$count" = 8 && test "$clean" = 1 && grep -qx 'good: ' "$tmp/found" && why= ||
-    why="of 8 lines $((count - clean)) were reported, not 7"
-ok "seven mistakes in a list of faults are reported" "$why"
+test "$count" = 10 && test "$clean" = 1 && grep -qx 'good: ' "$tmp/found" && why= ||
+    why="of 8 lines $((count - clean)) were reported, not 9"
+ok "nine mistakes in a list of faults are reported" "$why"
 while read -r name reason; do
     grep -q "^$name.*: .*$reason" "$tmp/found" && why= || why="not reported: $reason"
     ok "a fault that is $name: $reason" "$why"
@@ -90,6 +102,8 @@ good same name
 short 3 fields
 two no word
 lost no file
+alone HEADER in FILE
+unused no file
 dead does not change
 half a part
 broken sed:

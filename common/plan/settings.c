@@ -30,39 +30,51 @@ void setting_value(const struct trial *t, const char *name, char value[MAX_SETTI
         snprintf(value, MAX_SETTING, "%s", op_value(&t->call, place, buffer));
 }
 
-int settings_of(const struct experiment *x, char name[MAX_SETTINGS][MAX_SETTING])
+/* The settings that stand before and behind the parameters. */
+static const char *const before[] = {"section", "op"};
+static const char *const after[] = {"dtype", "seed", "input", "accumulate"};
+
+int setting_is_parameter(const char *name)
 {
-    int n = 0, accumulates = 0;
-    snprintf(name[n++], MAX_SETTING, "section");
-    snprintf(name[n++], MAX_SETTING, "op");
-    for (int i = 0; i < x->n; i++) {
-        const struct op *o = x->trial[i].call.op;
-        accumulates |= x->trial[i].accumulate;
-        for (int p = 0; p < o->n_params; p++) {
-            int known = 0;
-            for (int j = 0; j < n; j++)
-                known |= strcmp(name[j], o->param[p].name) == 0;
-            if (!known && n < MAX_SETTINGS - 4)
-                snprintf(name[n++], MAX_SETTING, "%s", o->param[p].name);
-        }
-    }
-    snprintf(name[n++], MAX_SETTING, "dtype");
-    snprintf(name[n++], MAX_SETTING, "seed");
-    snprintf(name[n++], MAX_SETTING, "input");
-    if (accumulates)
-        snprintf(name[n++], MAX_SETTING, "accumulate");
-    return n;
+    int others = 0;
+    for (int i = 0; i < (int)COUNT(before); i++)
+        others |= strcmp(before[i], name) == 0;
+    for (int i = 0; i < (int)COUNT(after); i++)
+        others |= strcmp(after[i], name) == 0;
+    return !others;
 }
 
-int setting_varies(const struct experiment *x, const char *name, int *width)
+int settings_of(const struct trial *t, int n, char name[MAX_SETTINGS][MAX_SETTING])
+{
+    int names = 0, accumulates = 0;
+
+    for (int i = 0; i < (int)COUNT(before); i++)
+        snprintf(name[names++], MAX_SETTING, "%s", before[i]);
+    for (int i = 0; i < n; i++) {
+        const struct op *o = t[i].call.op;
+        accumulates |= t[i].accumulate;
+        for (int p = 0; p < o->n_params && (!i || o != t[i - 1].call.op); p++) {
+            int known = 0;
+            for (int j = 0; j < names; j++)
+                known |= strcmp(name[j], o->param[p].name) == 0;
+            if (!known && names < MAX_SETTINGS - (int)COUNT(after))
+                snprintf(name[names++], MAX_SETTING, "%s", o->param[p].name);
+        }
+    }
+    for (int i = 0; i < (int)COUNT(after) - !accumulates; i++)
+        snprintf(name[names++], MAX_SETTING, "%s", after[i]);
+    return names;
+}
+
+int setting_varies(const struct trial *t, int n, const char *name, int *width)
 {
     char first[MAX_SETTING], value[MAX_SETTING];
     int differ = 0;
 
     *width = (int)strlen(name);
-    setting_value(&x->trial[0], name, first);
-    for (int i = 0; i < x->n; i++) {
-        setting_value(&x->trial[i], name, value);
+    setting_value(&t[0], name, first);
+    for (int i = 0; i < n; i++) {
+        setting_value(&t[i], name, value);
         differ |= strcmp(value, first) != 0;
         if ((int)strlen(value) > *width)
             *width = (int)strlen(value);

@@ -4,13 +4,16 @@
 
 #include "common/plan/plan.h"
 
-enum { MAX_SETTINGS = 40, MAX_SETTING = 64 };
+enum { MAX_SETTINGS = 80, MAX_SETTING = 64 };
 
 /* The value of setting `name`, "" where the trial has none. */
 void setting_value(const struct trial *t, const char *name, char value[MAX_SETTING]);
-/* Every name that any trial has a setting of, in order; returns how many there are. */
-int settings_of(const struct experiment *x, char name[MAX_SETTINGS][MAX_SETTING]);
-/* Is it another in some trials?  *width becomes that of the longest, or of its name. */
-int setting_varies(const struct experiment *x, const char *name, int *width);
+/* Every name that any of n trials has a setting of, in order; returns how many there are.  Those of
+ * the parameters of operations stand between "op" and "dtype". */
+int settings_of(const struct trial *t, int n, char name[MAX_SETTINGS][MAX_SETTING]);
+/* Is it another in some of n trials?  *width becomes that of the longest, or of its name. */
+int setting_varies(const struct trial *t, int n, const char *name, int *width);
+/* Is it the name of a parameter of an operation, and not of every trial? */
+int setting_is_parameter(const char *name);
 
 #endif

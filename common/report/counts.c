@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/colour.h"
+#include "common/base/grow.h"
 #include "common/report/counts.h"
 
 struct counts counts_of(const struct verdicts *list, const char *backend)
@@ -19,18 +20,19 @@ struct counts counts_of(const struct verdicts *list, const char *backend)
 }
 
 /* "35 ok", "FAILED 1 of 35", "34 ok, 1 not judged". */
-void counts_print(FILE *to, struct counts c, int colour)
+const char *counts_text(struct counts c, int colour, char text[160])
 {
     const char *end = colour_end(colour);
 
+    *text = 0;
     if (c.failed)
-        fprintf(to, "%sFAILED%s %d of %d", colour_begin(colour, RED), end, c.failed, c.n);
+        append(text, 160, "%sFAILED%s %d of %d", colour_begin(colour, RED), end, c.failed, c.n);
     else if (c.n > c.unjudged)
-        fprintf(to, "%d %sok%s", c.n - c.unjudged, colour_begin(colour, GREEN), end);
+        append(text, 160, "%d %sok%s", c.n - c.unjudged, colour_begin(colour, GREEN), end);
     if (c.unjudged)
-        fprintf(to, "%s%d %snot judged%s", c.n > c.unjudged ? ", " : "", c.unjudged,
-                colour_begin(colour, YELLOW), end);
-    fputs(c.n ? "\n" : "-\n", to);
+        append(text, 160, "%s%d %snot judged%s", c.n > c.unjudged ? ", " : "", c.unjudged,
+               colour_begin(colour, YELLOW), end);
+    return c.n ? text : "-";
 }
 
 static int same_kernel(const struct verdict *a, const struct verdict *b)
@@ -40,12 +42,12 @@ static int same_kernel(const struct verdict *a, const struct verdict *b)
 
 /* "ref32 plain: guards 1, written 1, repeat 7", the checks of the kernel of verdict `first` in the
  * order in which they were made. */
-static void checks_line(FILE *to, const struct verdicts *list, int first)
+static void checks_line(const struct screen *s, const struct verdicts *list, int first)
 {
     const struct verdict *v = list->v, *of = &v[first];
-    const char *between = ":";
+    const char *between = "";
+    char text[1024] = "";
 
-    fprintf(to, "      checks    %s %s", of->backend, of->kernel);
     for (int i = first; i < list->n; i++) {
         int n = 0, before = 0;
         if (!same_kernel(&v[i], of))
@@ -57,19 +59,19 @@ static void checks_line(FILE *to, const struct verdicts *list, int first)
             }
         if (before)
             continue;
-        fprintf(to, "%s %s %d", between, v[i].check, n);
-        between = ",";
+        append(text, sizeof text, "%s%s %d", between, v[i].check, n);
+        between = ", ";
     }
-    fputc('\n', to);
+    say(s, 6, "checks    %s %s: %s", of->backend, of->kernel, text);
 }
 
-void counts_by_name(FILE *to, const struct verdicts *list)
+void counts_by_name(const struct screen *s, const struct verdicts *list)
 {
     for (int i = 0; i < list->n; i++) {
         int before = 0;
         for (int j = 0; j < i; j++)
             before += same_kernel(&list->v[j], &list->v[i]);
         if (!before)
-            checks_line(to, list, i);
+            checks_line(s, list, i);
     }
 }

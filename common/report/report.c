@@ -1,4 +1,4 @@
-/* The report: the head, a row per backend and kernel, the summary (report.h). */
+/* The report: a table for each operation, a row per backend and kernel, the summary (report.h). */
 #include "config.h"
 
 #include <inttypes.h>
@@ -14,19 +14,13 @@
 #include "common/base/number.h"
 #include "common/base/progress.h"
 #include "common/base/quote.h"
-#include "common/plan/settings.h"
 #include "common/report/counts.h"
+#include "common/report/group.h"
+#include "common/report/head.h"
 #include "common/report/report.h"
 #include "common/report/time_text.h"
 #include "common/report/trip_text.h"
-#include "common/report/unused.h"
-#include "common/run/duration.h"
-
-/* A setting that differs between the trials: a column of the table. */
-struct varying {
-    char name[MAX_SETTING];
-    int width;
-};
+#include "common/store/time_rows.h"
 
 /* The largest value seen of something, and where. */
 struct worst {
@@ -37,12 +31,9 @@ struct worst {
 
 struct report {
     const struct experiment *x;
-    FILE *to;
-    int tsv, verbose;
-    int colour; /* are verdicts in colour? */
-    int trips;  /* has it columns of round trips? */
-    struct varying varying[MAX_SETTINGS];
-    int n_varying;
+    struct screen screen;
+    int verbose;
+    struct group group; /* the operation whose table is being printed */
     int checks, failed, skipped, unjudged, errors, done;
     int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
     const char *baseline;       /* its file, once a trial was compared; else NULL */
@@ -56,23 +47,13 @@ struct report {
 struct report *report_new(const struct experiment *x, FILE *to, int how)
 {
     struct report *p = calloc(1, sizeof *p);
-    char name[MAX_SETTINGS][MAX_SETTING];
 
     if (!p)
         return err_null("no memory for a report");
     p->x = x;
-    p->to = to;
-    p->tsv = how & REPORT_TSV;
+    p->screen = screen_of(to, how & REPORT_TSV);
     p->verbose = how & REPORT_VERBOSE;
-    p->colour = !p->tsv && colour_wanted(to);
-    p->trips = trips_shown(x);
     p->begun = time(NULL);
-    for (int i = 0, n = settings_of(x, name), width; i < n; i++)
-        if (setting_varies(x, name[i], &width)) {
-            struct varying *c = &p->varying[p->n_varying++];
-            memcpy(c->name, name[i], MAX_SETTING);
-            c->width = width;
-        }
     return p;
 }
 
@@ -94,194 +75,21 @@ static void note_worst(struct worst *w, const struct verdict *v, double value, i
 
 /* ---- head ---- */
 
-static void head_constant(const struct report *p)
-{
-    char name[MAX_SETTINGS][MAX_SETTING], value[MAX_SETTING];
-    int n = settings_of(p->x, name), width, at = 0;
-
-    for (int i = 0; i < n; i++) {
-        if (setting_varies(p->x, name[i], &width))
-            continue;
-        setting_value(&p->x->trial[0], name[i], value);
-        if (!*value)
-            continue;
-        int more = fprintf(p->to, "%s%s=%s", at ? " " : "  ", name[i], value);
-        at += more;
-        if (at > 84) {
-            fputc('\n', p->to);
-            at = 0;
-        }
-    }
-    if (at)
-        fputc('\n', p->to);
-}
-
-static void tsv_head(const struct report *p)
-{
-    if (p->x->measure == MEASURE_TIME)
-        times_tsv_head(p->to);
-    else if (p->x->measure == MEASURE_CROSSOVER)
-        crossover_tsv_head(p->to);
-    else
-        fprintf(p->to, "trial\tbackend\tkernel\tcheck\ttensor\tvalue\tbound\tverdict\tjudged\teleme"
-                       "nts\tline\n");
-}
-
-static void check_head(const struct report *p)
-{
-    fprintf(p->to, "  %-8s  %8s  %8s  %9s  %-22s  ", "backend", "forward", "backward", "MiB saved",
-            "worst error");
-    if (p->trips)
-        trips_head(p->to);
-    fprintf(p->to, "checks\n");
-}
-
-/* Of the columns that differ between trials, and of what follows them. */
-static void table_head(const struct report *p)
-{
-    fprintf(p->to, "\n%4s", "#");
-    for (int i = 0; i < p->n_varying; i++)
-        fprintf(p->to, "  %-*s", p->varying[i].width, p->varying[i].name);
-    if (p->x->measure == MEASURE_TIME)
-        times_head(p->to);
-    else if (p->x->measure == MEASURE_CROSSOVER)
-        crossover_head(p->to);
-    else
-        check_head(p);
-}
-
-static void head_baseline(const struct report *p, const struct baseline *b)
-{
-    fprintf(p->to, "  times are compared with those in %s; slower by over %g %% fails\n",
-            baseline_file(b), 100 * baseline_threshold(b));
-    if (*baseline_driver(b))
-        fprintf(p->to, "  the driver was another: %s\n", baseline_driver(b));
-}
-
-/* How many trials are judged by a sample. */
-static void head_sampled(const struct report *p)
-{
-    int n = 0;
-
-    for (int i = 0; i < p->x->n; i++)
-        n += p->x->trial[i].sampled;
-    if (n)
-        fprintf(
-            p->to,
-            "  %d of %d trials judged by sample: %d rows of each long axis, and random sums of all "
-            "elements of products\n",
-            n, p->x->n, SAMPLE_ROWS);
-}
-
-/* Whoever has to wait should know. */
-static void head_estimate(const struct report *p, int resumed)
-{
-    double seconds = estimate_seconds(p->x) * (p->x->n - resumed) / p->x->n;
-    int hours = seconds >= 5400;
-
-    if (seconds >= 60)
-        fprintf(p->to, "  the references take about %.0f %s on this machine; -n prints the plan\n",
-                ceil(seconds / (hours ? 3600 : 60)), hours ? "hours" : "minutes");
-    fflush(p->to);
-}
-
-/* What input files hold that no trial reads: perhaps a name with a mistake. */
-static void head_unused(const struct report *p)
-{
-    char text[2048];
-
-    for (int i = 0; i < p->x->n; i++) {
-        unused_datasets(p->x, i, text, sizeof text);
-        char *quoted = *text ? quote_controls(text) : NULL; /* it has names from a file */
-        if (quoted)
-            fprintf(p->to, "%s %s\n", p->tsv ? "#" : " ", quoted);
-        free(quoted);
-    }
-}
-
-/* What becomes of the file that is there. */
-static void head_replaces(const struct report *p, const char *file, const struct store *store)
-{
-    const char *head = p->tsv ? "#" : " ", *kept = store_keeps(store);
-
-    if (*kept)
-        fprintf(p->to, "%s replaces %s of %s, which holds another plan and becomes %s\n", head,
-                file, store_replaces(store), kept);
-    else if (*store_replaces(store))
-        fprintf(p->to, "%s replaces %s of %s\n", head, file, store_replaces(store));
-}
-
 void report_head(struct report *p, const char *file, const struct store *store, int resumed,
                  const struct baseline *b)
 {
-    const struct experiment *x = p->x;
-
-    if (!p->tsv)
-        fprintf(p->to, "%s %s: %s, %d trial%s into %s\n", PACKAGE_NAME, PACKAGE_VERSION, x->name,
-                x->n, x->n == 1 ? "" : "s", file);
-    head_replaces(p, file, store);
-    if (p->tsv) {
-        head_unused(p);
-        tsv_head(p);
-        return;
-    }
-    head_constant(p);
-    fprintf(p->to, "  CPU  %s\n", backend_device(&ref64));
-    const char *why = backend_unavailable(gpu_backends[0]);
-    if (why)
-        fprintf(p->to, "  GPU  none (%s): everything runs on the CPU\n", why);
-    else
-        fprintf(p->to, "  GPU  %s\n", backend_device(gpu_backends[0]));
-    if (x->measure == MEASURE_TIME)
-        times_ceilings(p->to, x->ceilings, x->no_ceilings);
-    if (x->measure != MEASURE_CHECK && why)
-        fprintf(p->to,
-                "  without a GPU the reference's yardstick is timed, and nothing is judged\n");
-    if (x->repeats)
-        fprintf(p->to, "  times are medians of up to %d runs: CPU, %s%s%s\n", x->repeats,
-                ref64.method, why ? "" : "; GPU, ", why ? "" : gpu_backends[0]->method);
-    if (b)
-        head_baseline(p, b);
-    if (resumed)
-        fprintf(p->to, "  %d trials are there already\n", resumed);
-    head_unused(p);
-    head_sampled(p);
-    head_estimate(p, resumed);
-    table_head(p);
+    const struct run_head h = {file, store, resumed, b};
+    head_of_run(&p->screen, p->x, &h);
 }
 
 void report_head_judged(struct report *p, const char *file, const char *as)
 {
-    const struct experiment *x = p->x;
-
     p->judged = file;
     p->as = as;
-    if (p->tsv) {
-        tsv_head(p);
-        return;
-    }
-    fprintf(p->to, "%s %s: %s, %d trial%s, the results of %s\n", PACKAGE_NAME, PACKAGE_VERSION,
-            file, x->n, x->n == 1 ? "" : "s", as ? as : "other programs");
-    head_constant(p);
-    fprintf(p->to, "  CPU  %s\n", backend_device(&ref64));
-    head_estimate(p, 0);
-    table_head(p);
+    head_of_judged(&p->screen, p->x, file, as);
 }
 
 /* ---- a trial ---- */
-
-static void trial_columns(const struct report *p, int i, int first)
-{
-    char value[MAX_SETTING];
-    if (first)
-        fprintf(p->to, "%4d", i + 1);
-    else
-        fprintf(p->to, "%4s", "");
-    for (int c = 0; c < p->n_varying; c++) {
-        setting_value(&p->x->trial[i], p->varying[c].name, value);
-        fprintf(p->to, "  %-*s", p->varying[c].width, first ? (*value ? value : "-") : "");
-    }
-}
 
 /* The error to show for a backend: the oracle's against differences, any other's against the oracle;
  * by a sample, the largest that parity saw. */
@@ -318,25 +126,28 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
 static void ran_row(struct report *p, int i, const struct result *r, const struct ran *ran,
                     int first)
 {
-    char tensor[32] = "", error_text[40] = "", forward[16] = "-", backward[16] = "-";
-    char saved[16];
+    char tensor[32] = "", text[160];
+    struct row row;
     double error;
 
     worst_of(r, ran, &error, tensor);
+    group_trial(&p->group, p->x, i, &row);
+    row_add(&row, "%s", ran_name(ran));
+    for (enum pass q = FORWARD; p->x->repeats && q < N_PASSES; q++)
+        row_add(&row, "%s",
+                q < op_passes(r->trial->call.op) ? seconds_text(ran->outcome.median[q], text)
+                                                 : "-");
+    row_add(&row, "%s", ran->name ? "-" : mebibytes_text(op_saved(&ran->call), text));
     if (error >= 0)
-        snprintf(error_text, sizeof error_text, "%.1e %s", error, tensor);
-    if (p->x->repeats) {
-        seconds_text(ran->outcome.median[FORWARD], forward);
-        if (op_passes(r->trial->call.op) == N_PASSES)
-            seconds_text(ran->outcome.median[BACKWARD], backward);
-    }
-    trial_columns(p, i, first);
-    mebibytes_text(op_saved(&ran->call), saved);
-    fprintf(p->to, "  %-8s  %8s  %8s  %9s  %-22s  ", ran_name(ran), forward, backward,
-            ran->name ? "-" : saved, error_text);
-    if (p->trips)
-        trips_row(p->to, ran);
-    counts_print(p->to, counts_of(&r->verdicts, ran_name(ran)), p->colour);
+        row_add(&row, "%.1e", error);
+    else
+        row_add(&row, "%s", "");
+    row_add(&row, "%s", tensor);
+    if (p->group.trips)
+        trips_cells(&row, ran);
+    row_add(&row, "%s",
+            counts_text(counts_of(&r->verdicts, ran_name(ran)), p->screen.colour, text));
+    table_row(&p->group.table, &p->screen, &row, first);
     if (ran == &r->ran[YARDSTICK]) {
         struct verdict v = {.check = ""};
         snprintf(v.tensor, sizeof v.tensor, "%s", tensor);
@@ -344,13 +155,33 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     }
 }
 
+/* The head of the operation's table, before its first trial. */
+static void begin_table(struct report *p, int i)
+{
+    if (group_has(&p->group, i))
+        return;
+    group_begin(&p->group, p->x, i, p->screen.width);
+    group_head(&p->group, p->x, &p->screen);
+}
+
+/* The settings of a trial of which there is no row. */
+static void no_row(struct report *p, int i)
+{
+    struct row row;
+
+    group_trial(&p->group, p->x, i, &row);
+    table_row(&p->group.table, &p->screen, &row, 1);
+}
+
 /* The command that runs a trial again, as a shell reads it; b, unless NULL, is
  * what its times are compared with. */
 static void again_line(const struct report *p, const struct baseline *b, const struct trial *t)
 {
+    FILE *to = p->screen.to;
+
     if (p->judged) {
         char *dump = quote_shell(p->judged, 0), *as = p->as ? quote_shell(p->as, 0) : NULL;
-        fprintf(p->to, "      again: run-ablation judge %s%s%s\n", dump ? dump : "FILE",
+        fprintf(to, "      again: run-ablation judge %s%s%s\n", dump ? dump : "FILE",
                 as ? " --as " : "", as ? as : "");
         free(dump);
         free(as);
@@ -360,22 +191,23 @@ static void again_line(const struct report *p, const struct baseline *b, const s
     snprintf(text, sizeof text, "%s%s", t->text, t->sampled ? " judge=sampled" : "");
     char *words = quote_shell(text, 1), *file = b ? quote_shell(baseline_file(b), 0) : NULL;
 
-    fputs("      again: run-ablation", p->to);
+    fputs("      again: run-ablation", to);
     if (file)
-        fprintf(p->to, " --baseline %s --threshold %g", file, 100 * baseline_threshold(b));
-    fprintf(p->to, " -t %s\n", words ? words : "(no memory for its words)");
+        fprintf(to, " --baseline %s --threshold %g", file, 100 * baseline_threshold(b));
+    fprintf(to, " -t %s\n", words ? words : "(no memory for its words)");
     free(words);
     free(file);
 }
 
 static void unjudged_line(const struct report *p, const struct verdict *v)
 {
-    fprintf(p->to, "      %s %s, %s: %s%s%s: ", v->backend, v->check, v->tensor,
-            colour_begin(p->colour, YELLOW), verdict_word(v), colour_end(p->colour));
-    if (v->why)
-        fprintf(p->to, "%s\n", v->why);
-    else
-        fprintf(p->to, "sure only to %.2g\n", v->bound);
+    const struct screen *s = &p->screen;
+    char why[40];
+
+    snprintf(why, sizeof why, "sure only to %.2g", v->bound);
+    say(s, 6, "%s %s, %s: %s%s%s: %s", v->backend, v->check, v->tensor,
+        colour_begin(s->colour, YELLOW), verdict_word(v), colour_end(s->colour),
+        v->why ? v->why : why);
 }
 
 /* The checks that failed, and those that cannot be judged. */
@@ -383,15 +215,15 @@ static void failure_lines(struct report *p, const struct result *r)
 {
     for (int i = 0; i < r->verdicts.n; i++) {
         const struct verdict *v = &r->verdicts.v[i];
+        char step[48] = "";
         if (v->unjudged)
             unjudged_line(p, v);
         if (v->pass)
             continue;
-        fprintf(p->to, "      %s %s, %s: off by %.3g at %s, bound %.3g", v->backend, v->check,
-                v->tensor, v->error, *v->worst ? v->worst : "-", v->bound);
         if (v->first_bad >= 0)
-            fprintf(p->to, ", first at step %" PRId64, v->first_bad);
-        fputc('\n', p->to);
+            snprintf(step, sizeof step, ", first at step %" PRId64, v->first_bad);
+        say(&p->screen, 6, "%s %s, %s: off by %.3g at %s, bound %.3g%s", v->backend, v->check,
+            v->tensor, v->error, *v->worst ? v->worst : "-", v->bound, step);
     }
     if (r->failed)
         again_line(p, NULL, r->trial);
@@ -400,62 +232,72 @@ static void failure_lines(struct report *p, const struct result *r)
 /* What was skipped in a trial whose results are another program's, by what is not there. */
 static void missing_lines(struct report *p, int i, const struct result *r)
 {
-    for (const char *at = r->skips; *at; at += strcspn(at, "\n"), at += *at == '\n') {
-        fprintf(p->to, p->tsv ? "# %d: " : "      ", i + 1);
-        fprintf(p->to, "%.*s\n", (int)strcspn(at, "\n"), at);
-    }
+    for (const char *at = r->skips; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        if (p->screen.tsv)
+            say(&p->screen, 0, "%d: %.*s", i + 1, (int)strcspn(at, "\n"), at);
+        else
+            say(&p->screen, 6, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-static void trial_records(struct report *p, int i, const struct result *r)
+static void check_records(struct report *p, int i, const struct result *r)
 {
     const char *line = r->trial->text;
     if (p->judged)
         missing_lines(p, i, r);
     for (int j = r->sampled ? YARDSTICK + 1 : 0; j < r->n_ran && p->x->repeats; j++)
         for (enum pass q = FORWARD; q < op_passes(r->trial->call.op); q++)
-            fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t\t\t%s\n", i + 1,
+            fprintf(p->screen.to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t\t\t%s\n", i + 1,
                     r->ran[j].call.backend->name, r->ran[j].call.kernel->name, pass_names[q],
                     r->ran[j].outcome.median[q], line);
-    trips_tsv(p->to, i + 1, r);
+    trips_tsv(p->screen.to, i + 1, r);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
-        fprintf(p->to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\n", i + 1,
-                v->backend, v->kernel, v->check, v->tensor, v->error, v->bound, verdict_word(v),
-                v->judged, v->elements, line);
+        fprintf(p->screen.to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\n",
+                i + 1, v->backend, v->kernel, v->check, v->tensor, v->error, v->bound,
+                verdict_word(v), v->judged, v->elements, line);
     }
 }
 
 /* Rows of what was timed; the trial's settings stand before the first. */
 static void time_rows(struct report *p, int i, const struct result *r)
 {
+    struct row row;
     int first = 1;
 
     for (int j = 0; j < r->n_ran; j++)
         for (enum pass q = FORWARD; q < op_passes(r->trial->call.op); q++) {
-            if (!times_wanted(&r->ran[j]))
+            if (!times_has(&r->ran[j]))
                 continue;
-            trial_columns(p, i, first);
-            times_row(p->to, p->x->ceilings, r, &r->ran[j], q);
+            group_trial(&p->group, p->x, i, &row);
+            times_cells(&row, p->x->ceilings, r, &r->ran[j], q);
+            table_row(&p->group.table, &p->screen, &row, first);
             first = 0;
         }
     if (first) {
-        trial_columns(p, i, 1);
-        fprintf(p->to, "  nothing was timed\n");
+        no_row(p, i);
+        say(&p->screen, 6, "nothing was timed");
     }
+    for (int j = 0; j < r->n_ran; j++)
+        if (times_wanted(&r->ran[j]) && !times_has(&r->ran[j]))
+            say(&p->screen, 6, "%s %s: no time: it failed parity", ran_name(&r->ran[j]),
+                r->ran[j].call.kernel->name);
 }
 
 static void crossover_batches(struct report *p, int i, const struct result *r)
 {
+    struct row row;
+
     for (int k = 0; k < r->n_crossovers; k++) {
         for (int j = 0; j < r->crossover[k].n; j++) {
-            trial_columns(p, i, k == 0 && j == 0);
-            crossover_batch(p->to, &r->crossover[k], j);
+            group_trial(&p->group, p->x, i, &row);
+            crossover_cells(&row, &r->crossover[k], j);
+            table_row(&p->group.table, &p->screen, &row, k == 0 && j == 0);
         }
-        crossover_line(p->to, &r->crossover[k]);
+        crossover_line(&p->screen, &r->crossover[k]);
     }
     if (!r->n_crossovers) {
-        trial_columns(p, i, 1);
-        fprintf(p->to, "  nothing was timed\n");
+        no_row(p, i);
+        say(&p->screen, 6, "nothing was timed");
     }
 }
 
@@ -463,7 +305,7 @@ static void declined_lines(struct report *p, const struct result *r)
 {
     for (int i = 0; i < r->n_declined; i++) {
         const struct declined *d = &r->declined[i];
-        fprintf(p->to, "      declined  %s %s: %s\n", d->backend->name, d->kernel->name, d->why);
+        say(&p->screen, 6, "declined  %s %s: %s", d->backend->name, d->kernel->name, d->why);
     }
 }
 
@@ -473,19 +315,20 @@ static void warning_line(struct report *p, int i)
     const char *warning = t->call.op->warning ? t->call.op->warning(&t->call) : NULL;
 
     if (warning)
-        fprintf(p->to, "      warning   %s\n", warning);
+        say(&p->screen, 6, "warning   %s", warning);
 }
 
-/* "HEAD x W_k": those of a trial's inputs that its file gave, or did not; nothing
- * where there are none. */
-static void name_inputs(FILE *to, const char *head, const struct result *r, unsigned given)
+/* " x W_k" behind `head`: those of a trial's inputs that its file gave, or did not; nothing where
+ * there are none. */
+static void name_inputs(char *to, size_t size, const char *head, const struct result *r,
+                        unsigned given)
 {
     const struct op *o = r->trial->call.op;
 
     for (int a = 0; a < o->n_args; a++)
         if (o->arg[a].flags & IN && op_has(&r->trial->call, a) &&
             (r->from.given >> a & 1) == given) {
-            fprintf(to, "%s %s", head, o->arg[a].name);
+            append(to, size, "%s %s", head, o->arg[a].name);
             head = "";
         }
 }
@@ -494,21 +337,19 @@ static void name_inputs(FILE *to, const char *head, const struct result *r, unsi
 static void input_lines(struct report *p, const struct result *r)
 {
     const struct trial *t = r->trial;
-    const char *head = p->tsv ? "# " : "      ";
+    char read[2048] = "", drawn[2048] = "";
 
     if (t->input != INPUT_NORMAL && t->input != INPUT_NONZERO &&
         p->x->measure != MEASURE_CROSSOVER && (!p->any_inputs || p->inputs_of != t->line)) {
-        fprintf(p->to, "%sinputs    ", head);
-        name_inputs(p->to, "read", r, 1);
-        fprintf(p->to, " from %s%s%s%s", t->file, *t->group || *t->tensor ? ":" : "", t->group,
-                t->tensor);
-        name_inputs(p->to, "; drawn", r, 0);
-        fputc('\n', p->to);
+        name_inputs(read, sizeof read, "read", r, 1);
+        name_inputs(drawn, sizeof drawn, "; drawn", r, 0);
+        say(&p->screen, 6, "inputs    %s from %s%s%s%s%s", read, t->file,
+            *t->group || *t->tensor ? ":" : "", t->group, t->tensor, drawn);
         p->any_inputs = 1;
         p->inputs_of = t->line;
     }
     for (const char *at = r->from.warnings; *at; at += strcspn(at, "\n"), at += *at == '\n')
-        fprintf(p->to, "%swarning   %.*s\n", head, (int)strcspn(at, "\n"), at);
+        say(&p->screen, 6, "warning   %.*s", (int)strcspn(at, "\n"), at);
 }
 
 /* All that ran; by a sample, the references did not. */
@@ -523,8 +364,8 @@ static void ran_rows(struct report *p, int i, const struct result *r)
         first = 0;
     }
     if (first) {
-        trial_columns(p, i, 1);
-        fprintf(p->to, "  nothing was judged\n");
+        no_row(p, i);
+        say(&p->screen, 6, "nothing was judged");
     }
 }
 
@@ -541,26 +382,26 @@ static int by_sums(const struct result *r, const struct verdict *v)
 static void sample_line(struct report *p, const struct result *r)
 {
     const struct call *f = &r->trial->call;
-    char axes[ALL_AXES], text[400];
+    char axes[ALL_AXES], text[400], rows[600], sums[1024] = "";
     const char *head = "; all elements of";
 
     sample_all_axes(f, &r->sampled->sample, axes);
-    fprintf(p->to, "%sjudged    ", p->tsv ? "# " : "      ");
     if (*axes)
-        fprintf(p->to, "by sample of %s (seed %" PRIu64 ")",
-                sample_text(f, &r->sampled->sample, axes, text, sizeof text), r->trial->seed);
+        snprintf(rows, sizeof rows, "by sample of %s (seed %" PRIu64 ")",
+                 sample_text(f, &r->sampled->sample, axes, text, sizeof text), r->trial->seed);
     else
-        fprintf(p->to, "by sample: all rows, no axis has more than %d", SAMPLE_ROWS);
+        snprintf(rows, sizeof rows, "by sample: all rows, no axis has more than %d", SAMPLE_ROWS);
     for (int i = 0; i < r->verdicts.n; i++)
         if (by_sums(r, &r->verdicts.v[i])) {
-            fprintf(p->to, "%s %s", head, r->verdicts.v[i].tensor);
+            append(sums, sizeof sums, "%s %s", head, r->verdicts.v[i].tensor);
             head = ",";
         }
-    fprintf(p->to, "%s\n", *head == ',' ? " by Freivalds' check" : "");
+    say(&p->screen, 6, "judged    %s%s%s", rows, sums, *sums ? " by Freivalds' check" : "");
 }
 
 static void trial_rows(struct report *p, int i, const struct result *r)
 {
+    begin_table(p, i);
     if (p->x->measure == MEASURE_TIME)
         time_rows(p, i, r);
     else if (p->x->measure == MEASURE_CROSSOVER)
@@ -568,7 +409,7 @@ static void trial_rows(struct report *p, int i, const struct result *r)
     else
         ran_rows(p, i, r);
     if (p->verbose)
-        counts_by_name(p->to, &r->verdicts);
+        counts_by_name(&p->screen, &r->verdicts);
     declined_lines(p, r);
     if (r->sampled)
         sample_line(p, r);
@@ -577,6 +418,19 @@ static void trial_rows(struct report *p, int i, const struct result *r)
     if (p->judged)
         missing_lines(p, i, r);
     failure_lines(p, r);
+}
+
+static void trial_records(struct report *p, int i, const struct result *r)
+{
+    input_lines(p, r);
+    if (r->sampled)
+        sample_line(p, r);
+    if (p->x->measure == MEASURE_TIME)
+        times_tsv(p->screen.to, i + 1, p->x->ceilings, r);
+    else if (p->x->measure == MEASURE_CROSSOVER)
+        crossover_tsv(p->screen.to, i + 1, r);
+    else
+        check_records(p, i, r);
 }
 
 /* Each reason once, however many trials it holds for. */
@@ -607,19 +461,11 @@ void report_trial(struct report *p, int i, const struct result *r)
         if (strcmp(v->check, "parity") == 0 && v->bound > 0)
             note_worst(&p->margin, v, v->error / v->bound, i + 1);
     }
-    if (p->tsv)
-        input_lines(p, r);
-    if (p->tsv && r->sampled)
-        sample_line(p, r);
-    if (!p->tsv)
-        trial_rows(p, i, r);
-    else if (p->x->measure == MEASURE_TIME)
-        times_tsv(p->to, i + 1, p->x->ceilings, r);
-    else if (p->x->measure == MEASURE_CROSSOVER)
-        crossover_tsv(p->to, i + 1, r);
-    else
+    if (p->screen.tsv)
         trial_records(p, i, r);
-    fflush(p->to);
+    else
+        trial_rows(p, i, r);
+    fflush(p->screen.to);
 }
 
 void report_error(struct report *p, int i, const char *reason)
@@ -629,18 +475,20 @@ void report_error(struct report *p, int i, const char *reason)
 
     progress_clear();
     p->errors++;
-    if (p->tsv && p->x->measure != MEASURE_CHECK) {
-        fprintf(p->to, "# %d: error: %s: %s\n", i + 1, why, p->x->trial[i].text);
-    } else if (p->tsv) {
-        fprintf(p->to, "%d\t\t\terror\t%s\t\t\tfail\t\t\t%s\n", i + 1, why, p->x->trial[i].text);
+    if (p->screen.tsv && p->x->measure != MEASURE_CHECK) {
+        say(&p->screen, 0, "%d: error: %s: %s", i + 1, why, p->x->trial[i].text);
+    } else if (p->screen.tsv) {
+        fprintf(p->screen.to, "%d\t\t\terror\t%s\t\t\tfail\t\t\t%s\n", i + 1, why,
+                p->x->trial[i].text);
     } else {
-        trial_columns(p, i, 1);
-        fprintf(p->to, "  %sFAILED%s: %s\n", colour_begin(p->colour, RED), colour_end(p->colour),
-                why);
+        begin_table(p, i);
+        no_row(p, i);
+        say(&p->screen, 6, "%sFAILED%s: %s", colour_begin(p->screen.colour, RED),
+            colour_end(p->screen.colour), why);
         again_line(p, NULL, &p->x->trial[i]);
     }
     free(quoted);
-    fflush(p->to);
+    fflush(p->screen.to);
 }
 
 void report_resumed(struct report *p, const struct store_counts *c)
@@ -663,20 +511,20 @@ static const struct timing *compared(const struct comparison *c)
 static void comparison_line(const struct report *p, int i, const struct comparison *c)
 {
     static const char *const words[] = {[AS_BEFORE] = "as before", "SLOWER", "faster"};
+    const struct screen *s = &p->screen;
     const struct timing *t = compared(c);
-    char was[16], is[16];
+    const int red = s->colour && c->pace == SLOWER;
+    char was[16], is[16], name[160] = "";
 
-    fprintf(p->to, "      trial %d", i + 1);
     if (t->runs)
-        fprintf(p->to, ", %s %s %s", t->backend, t->kernel, t->pass);
+        snprintf(name, sizeof name, ", %s %s %s", t->backend, t->kernel, t->pass);
     if (c->pace == NOT_COMPARED)
-        fprintf(p->to, ": not compared, %s\n", c->why);
+        say(s, 6, "trial %d%s: not compared, %s", i + 1, name, c->why);
     else
-        fprintf(p->to, ": was %s, is %s, ratio %.3f, noise %.3f, limit %.3f: %s%s%s\n",
-                seconds_text(c->was.median, was), seconds_text(c->is.median, is),
-                c->is.median / c->was.median, c->noise / c->was.median, c->limit / c->was.median,
-                c->pace == SLOWER ? colour_begin(p->colour, RED) : "", words[c->pace],
-                c->pace == SLOWER ? colour_end(p->colour) : "");
+        say(s, 6, "trial %d%s: was %s, is %s, ratio %.3f, noise %.3f, limit %.3f: %s%s%s", i + 1,
+            name, seconds_text(c->was.median, was), seconds_text(c->is.median, is),
+            c->is.median / c->was.median, c->noise / c->was.median, c->limit / c->was.median,
+            colour_begin(red, RED), words[c->pace], colour_end(red));
 }
 
 /* Its value is the ratio, its bound the largest that is not slower. */
@@ -684,13 +532,13 @@ static void comparison_record(const struct report *p, int i, const struct compar
 {
     const struct timing *t = compared(c);
 
-    fprintf(p->to, "%d\t%s\t%s\tbaseline\t%s\t", i + 1, t->backend, t->kernel, t->pass);
+    fprintf(p->screen.to, "%d\t%s\t%s\tbaseline\t%s\t", i + 1, t->backend, t->kernel, t->pass);
     if (c->pace == NOT_COMPARED)
-        fprintf(p->to, "\t\tskip\t\t");
+        fprintf(p->screen.to, "\t\tskip\t\t");
     else
-        fprintf(p->to, "%.6g\t%.6g\t%s\t\t", c->is.median / c->was.median,
+        fprintf(p->screen.to, "%.6g\t%.6g\t%s\t\t", c->is.median / c->was.median,
                 1 + c->limit / c->was.median, c->pace == SLOWER ? "fail" : "pass");
-    fprintf(p->to, "\t%s\n", p->x->trial[i].text);
+    fprintf(p->screen.to, "\t%s\n", p->x->trial[i].text);
 }
 
 void report_baseline(struct report *p, int i, const struct baseline *b,
@@ -706,64 +554,68 @@ void report_baseline(struct report *p, int i, const struct baseline *b,
         p->checks += c->pace != NOT_COMPARED;
         p->skipped += c->pace == NOT_COMPARED;
         slower += c->pace == SLOWER;
-        if (p->tsv)
+        if (p->screen.tsv)
             comparison_record(p, i, c);
         else
             comparison_line(p, i, c);
     }
     p->failed += slower;
-    if (slower && !p->tsv)
+    if (slower && !p->screen.tsv)
         again_line(p, b, &p->x->trial[i]);
-    fflush(p->to);
+    fflush(p->screen.to);
 }
 
 /* ---- end ---- */
 
-int report_end(struct report *p, const char *file, int interrupted)
+/* What the trials had in common. */
+static void summary(struct report *p, const char *file)
 {
-    const char *comment = p->tsv ? "# " : "";
+    const struct screen *s = &p->screen;
     char size[NUMBER_TEXT];
     struct stat st;
 
+    fputc('\n', s->to);
+    if (p->difference.trial)
+        say(s, 0,
+            "gradients   differ from central differences by at most %.1e of the gradient (%s, "
+            "trial %d)",
+            p->difference.value, p->difference.tensor, p->difference.trial);
+    if (p->yard.trial)
+        say(s, 0, "yardstick   differs from the oracle by at most %.1e (%s, trial %d)",
+            p->yard.value, p->yard.tensor, p->yard.trial);
+    if (p->margin.trial)
+        say(s, 0, "parity      at most %.2f of its bound (%s, trial %d)", p->margin.value,
+            p->margin.tensor, p->margin.trial);
+    if (p->baseline)
+        say(s, 0, "baseline    %d slower than in %s, %d faster, %d as before, %d not compared",
+            p->pace[SLOWER], p->baseline, p->pace[FASTER], p->pace[AS_BEFORE],
+            p->pace[NOT_COMPARED]);
+    if (*p->why_skipped)
+        say(s, 0, "skipped     %s", p->why_skipped);
+    if (stat(file, &st) == 0)
+        say(s, 0, "%s  %s, %d of %d trials, %.0f s", file, number_bytes((double)st.st_size, size),
+            p->done, p->x->n, difftime(time(NULL), p->begun));
+}
+
+int report_end(struct report *p, const char *file, int interrupted)
+{
+    char failed[40] = "", unjudged[40] = "", errors[60] = "";
+
     progress_clear();
-    if (!p->tsv) {
-        fputc('\n', p->to);
-        if (p->difference.trial)
-            fprintf(p->to,
-                    "gradients   differ from central differences by at most %.1e of the "
-                    "gradient (%s, trial %d)\n",
-                    p->difference.value, p->difference.tensor, p->difference.trial);
-        if (p->yard.trial)
-            fprintf(p->to, "yardstick   differs from the oracle by at most %.1e (%s, trial %d)\n",
-                    p->yard.value, p->yard.tensor, p->yard.trial);
-        if (p->margin.trial)
-            fprintf(p->to, "parity      at most %.2f of its bound (%s, trial %d)\n",
-                    p->margin.value, p->margin.tensor, p->margin.trial);
-        if (p->baseline)
-            fprintf(p->to,
-                    "baseline    %d slower than in %s, %d faster, %d as before, "
-                    "%d not compared\n",
-                    p->pace[SLOWER], p->baseline, p->pace[FASTER], p->pace[AS_BEFORE],
-                    p->pace[NOT_COMPARED]);
-        if (*p->why_skipped)
-            fprintf(p->to, "skipped     %s\n", p->why_skipped);
-        if (stat(file, &st) == 0)
-            fprintf(p->to, "%s  %s, %d of %d trials, %.0f s\n", file,
-                    number_bytes((double)st.st_size, size), p->done, p->x->n,
-                    difftime(time(NULL), p->begun));
-    }
+    if (!p->screen.tsv)
+        summary(p, file);
     if (interrupted)
-        fprintf(p->to, "%sstopped after %d of %d trials; --resume goes on from there\n", comment,
-                p->done, p->x->n);
-    fprintf(p->to, "%s%d checks, ", comment, p->checks);
+        say(&p->screen, 0, "stopped after %d of %d trials; --resume goes on from there", p->done,
+            p->x->n);
     if (p->checks)
-        fprintf(p->to, "%d failed, ", p->failed);
-    fprintf(p->to, "%d skipped", p->skipped);
+        snprintf(failed, sizeof failed, "%d failed, ", p->failed);
     if (p->unjudged)
-        fprintf(p->to, ", %d cannot be judged", p->unjudged);
+        snprintf(unjudged, sizeof unjudged, ", %d cannot be judged", p->unjudged);
     if (p->errors)
-        fprintf(p->to, ", %d trial%s could not be run", p->errors, p->errors > 1 ? "s" : "");
-    fprintf(p->to, "%s\n", p->checks || p->errors ? "" : ": nothing was checked");
+        snprintf(errors, sizeof errors, ", %d trial%s could not be run", p->errors,
+                 p->errors > 1 ? "s" : "");
+    say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s", p->checks, failed, p->skipped, unjudged,
+        errors, p->checks || p->errors ? "" : ": nothing was checked");
     return p->failed;
 }
 

@@ -38,22 +38,20 @@ static const char *large_text(double x, char text[16])
     return text;
 }
 
-void times_ceilings(FILE *to, const struct ceilings *c, const char *why)
+void times_ceilings(const struct screen *s, const struct ceilings *c, const char *why)
 {
     char a[16], b[16], d[16], e[16], launch[16];
 
     if (!c) {
-        fprintf(to, "  no ceilings measured (%s)\n", why);
+        say(s, 2, "no ceilings measured (%s)", why);
         return;
     }
-    fprintf(to,
-            "  ceilings  memory %sB/s read + written, tensor %sFLOP/s, fp32 %sFLOP/s,\n"
-            "            special %s/s; latency %.2f ns per multiply-add, %.2f ns per tanh, at %.0f "
-            "MHz\n"
-            "  apart     a launch takes %s\n",
-            large_text(c->memory, a), large_text(c->tensor, b), large_text(c->fp32, d),
-            large_text(c->special, e), c->flop_time * 1e9, c->special_time * 1e9, c->clock * 1e-6,
-            seconds_text(c->launch, launch));
+    say(s, 2,
+        "ceilings  memory %sB/s read + written, tensor %sFLOP/s, fp32 %sFLOP/s, special %s/s; "
+        "latency %.2f ns per multiply-add, %.2f ns per tanh, at %.0f MHz",
+        large_text(c->memory, a), large_text(c->tensor, b), large_text(c->fp32, d),
+        large_text(c->special, e), c->flop_time * 1e9, c->special_time * 1e9, c->clock * 1e-6);
+    say(s, 2, "apart     a launch takes %s", seconds_text(c->launch, launch));
 }
 
 const char *mebibytes_text(int64_t bytes, char text[16])
@@ -71,12 +69,30 @@ int times_wanted(const struct ran *ran)
            (ran->call.backend != &ref64 && ran->call.backend != yardstick(ran->call.backend));
 }
 
-void times_head(FILE *to)
+/* The columns that are left out first where there is no room, in this order. */
+static const char *const left_out[] = {"max",     "min",          "runs",        "special",
+                                       "latency", "tokens_per_s", "tensor",      "fp32",
+                                       "backend", "flops_per_s",  "bytes_per_s", "memory"};
+enum { DROP_MEMORY = 1, DROP_WORST = 4, DROP_NAMED = 5 };
+
+static int drop_of(const char *name)
+{
+    for (int i = 0; i < (int)COUNT(left_out); i++)
+        if (strcmp(left_out[i], name) == 0)
+            return DROP_NAMED + i;
+    return 0;
+}
+
+void times_columns(struct table *t)
 {
     for (const struct column *c = time_columns; c->name; c++)
         if (c->head)
-            fprintf(to, c->kind == 's' ? "  %-*s" : "  %*s", c->width, c->head);
-    fprintf(to, "  %-18s  %s\n", "worst error", "MiB used, predicted, saved");
+            table_add(t, c->head, c->width, c->kind == 's' ? WORDS : NUMBER, drop_of(c->name));
+    table_add(t, "worst error", 0, NUMBER, DROP_WORST);
+    table_add(t, "of", 10, WORDS, DROP_WORST);
+    table_add(t, "MiB used", 8, NUMBER, DROP_MEMORY + 2);
+    table_add(t, "predicted", 8, NUMBER, DROP_MEMORY);
+    table_add(t, "saved", 8, NUMBER, DROP_MEMORY + 1);
 }
 
 /* A number as a person reads it. */
@@ -99,42 +115,36 @@ static const char *number_text(const struct column *c, const void *value, char t
 }
 
 /* The device's own count, what was predicted, and what of it waits for backward. */
-static void memory(FILE *to, const struct time_row *row)
+static void memory_cells(struct row *to, const struct time_row *row, enum pass p)
 {
-    char used[16] = "-", predicted[16], saved[16];
+    const int64_t bytes[] = {row->used_bytes, row->predicted_bytes, row->saved_bytes};
+    char text[16];
 
-    if (row->used_bytes >= 0)
-        mebibytes_text(row->used_bytes, used);
-    fprintf(to, "  %s, %s, %s", used, mebibytes_text(row->predicted_bytes, predicted),
-            mebibytes_text(row->saved_bytes, saved));
+    for (int i = 0; i < (int)COUNT(bytes); i++)
+        row_add(to, "%s", p != FORWARD ? "" : bytes[i] < 0 ? "-" : mebibytes_text(bytes[i], text));
 }
 
-void times_row(FILE *to, const struct ceilings *ceilings, const struct result *r,
-               const struct ran *ran, enum pass p)
+void times_cells(struct row *to, const struct ceilings *ceilings, const struct result *r,
+                 const struct ran *ran, enum pass p)
 {
     const struct time_row row = time_row(ceilings, r, ran, p);
-    char text[16], worst[48] = "-";
+    char text[16];
 
     for (const struct column *c = time_columns; c->name; c++) {
         const void *value = (const char *)&row + c->offset;
         if (!c->head)
             continue;
-        if (c->kind == 's') {
-            const char *name = *(const char *const *)value;
-            fprintf(to, "  %-*s", c->width, *name ? name : "-");
-        } else if (times_has(ran)) {
-            fprintf(to, "  %*s", c->width, number_text(c, value, text));
-        } else {
-            fprintf(to, "  no time: it failed parity\n");
-            return;
-        }
+        if (c->kind == 's')
+            row_add(to, "%s", **(const char *const *)value ? *(const char *const *)value : "-");
+        else
+            row_add(to, "%s", times_has(ran) ? number_text(c, value, text) : "-");
     }
     if (row.error >= 0)
-        snprintf(worst, sizeof worst, "%.1e %s", row.error, row.worst);
-    fprintf(to, "  %-*s", p == FORWARD ? 18 : 0, worst);
-    if (p == FORWARD)
-        memory(to, &row);
-    fputc('\n', to);
+        row_add(to, "%.1e", row.error);
+    else
+        row_add(to, "-");
+    row_add(to, "%s", row.worst);
+    memory_cells(to, &row, p);
 }
 
 /* ---- records ---- */
@@ -205,37 +215,48 @@ void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct resul
 
 /* ---- measure = crossover ---- */
 
-void crossover_head(FILE *to)
+void crossover_columns_of(struct table *t)
 {
-    fprintf(to, "  %-8s  %-12s  %8s  %10s  %10s  %12s  %12s\n", "backend", "kernel", "B*H",
-            "forward", "backward", "per row", "per row");
+    table_add(t, "backend", 8, WORDS, 1);
+    table_add(t, "kernel", 12, WORDS, 0);
+    table_add(t, "B*H", 8, NUMBER, 0);
+    table_add(t, "forward", 8, NUMBER, 0);
+    table_add(t, "backward", 8, NUMBER, 0);
+    table_add(t, "per row", 8, NUMBER, 3);
+    table_add(t, "per row", 8, NUMBER, 2);
 }
 
-void crossover_batch(FILE *to, const struct crossover *g, int i)
+void crossover_cells(struct row *to, const struct crossover *g, int i)
 {
-    const double *median = g->outcome[i].median;
-    char a[16], b[16], d[16], e[16];
+    char text[16];
 
-    fprintf(to, "  %-8s  %-12s  %8.0f  %10s  %10s  %12s  %12s\n", g->backend->name, g->kernel->name,
-            g->rows[i], seconds_text(median[FORWARD], a), seconds_text(median[BACKWARD], b),
-            seconds_text(median[FORWARD] / g->rows[i], d),
-            seconds_text(median[BACKWARD] / g->rows[i], e));
+    row_add(to, "%s", g->backend->name);
+    row_add(to, "%s", g->kernel->name);
+    row_add(to, "%.0f", g->rows[i]);
+    for (int per_row = 0; per_row < 2; per_row++)
+        for (enum pass p = FORWARD; p < N_PASSES; p++)
+            row_add(to, "%s",
+                    seconds_text(g->outcome[i].median[p] / (per_row ? g->rows[i] : 1), text));
 }
 
-void crossover_line(FILE *to, const struct crossover *g)
+void crossover_line(const struct screen *s, const struct crossover *g)
 {
-    fprintf(to, "      %s %s is bound by throughput:", g->backend->name, g->kernel->name);
+    char text[400];
+    int at = snprintf(text, sizeof text, "%s %s is bound by throughput:", g->backend->name,
+                      g->kernel->name);
+
     for (enum pass p = FORWARD; p < N_PASSES; p++) {
         double rows = crossover_rows(g, p);
         if (g->n && !g->outcome[0].runs[p])
             continue;
-        if (rows > 0)
-            fprintf(to, "%s %s from B*H = %.0f", p ? "," : "", pass_names[p], rows);
-        else
-            fprintf(to, "%s %s not up to %.0f", p ? "," : "", pass_names[p],
-                    g->n ? g->rows[g->n - 1] : 0);
+        at += snprintf(text + at, sizeof text - at,
+                       rows > 0 ? "%s %s from B*H = %.0f" : "%s %s not up to %.0f", p ? "," : "",
+                       pass_names[p],
+                       rows > 0 ? rows
+                       : g->n   ? g->rows[g->n - 1]
+                                : 0);
     }
-    fprintf(to, "%s%s\n", *g->stopped ? "; " : "", g->stopped);
+    say(s, 6, "%s%s%s", text, *g->stopped ? "; " : "", g->stopped);
 }
 
 void crossover_tsv_head(FILE *to)

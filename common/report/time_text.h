@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "common/report/table.h"
 #include "common/run/result.h"
 
 /* "12.3 us" */
@@ -12,20 +13,21 @@ const char *seconds_text(double s, char text[16]);
 /* "4.25": bytes in MiB. */
 const char *mebibytes_text(int64_t bytes, char text[16]);
 
-/* The line of the ceilings; c NULL: not known, and why. */
-void times_ceilings(FILE *to, const struct ceilings *c, const char *why);
+/* The lines of the ceilings; c NULL: not known, and why. */
+void times_ceilings(const struct screen *s, const struct ceilings *c, const char *why);
 
-/* Head and row of the table for measure = time, behind the columns of the trial. */
-void times_head(FILE *to);
-void times_row(FILE *to, const struct ceilings *c, const struct result *r, const struct ran *ran,
-               enum pass p);
+/* The columns of the table for measure = time, and the cells of a row in them, behind those of the
+ * trial. */
+void times_columns(struct table *t);
+void times_cells(struct row *to, const struct ceilings *c, const struct result *r,
+                 const struct ran *ran, enum pass p);
 /* Is it here to be timed? */
 int times_wanted(const struct ran *ran);
 
 /* The same for measure = crossover: a row for each batch, a line for the crossover. */
-void crossover_head(FILE *to);
-void crossover_batch(FILE *to, const struct crossover *g, int i);
-void crossover_line(FILE *to, const struct crossover *g);
+void crossover_columns_of(struct table *t);
+void crossover_cells(struct row *to, const struct crossover *g, int i);
+void crossover_line(const struct screen *s, const struct crossover *g);
 
 /* As records, with the fields of the head. */
 void times_tsv_head(FILE *to);

@@ -15,11 +15,11 @@ int trips_shown(const struct experiment *x)
     return 0;
 }
 
-void trips_head(FILE *to)
+void trips_columns(struct table *t)
 {
     for (const struct column *c = trip_columns; c->name; c++)
         if (c->head)
-            fprintf(to, "%*s  ", c->width, c->head);
+            table_add(t, c->head, c->width, NUMBER, c->kind == 'i');
 }
 
 /* A number of a row. */
@@ -29,7 +29,7 @@ static double value_of(const struct column *c, const struct trip_row *row)
     return c->kind == 'i' ? (double)*(const int64_t *)at : *(const double *)at;
 }
 
-void trips_row(FILE *to, const struct ran *ran)
+void trips_cells(struct row *to, const struct ran *ran)
 {
     const struct trip_row row = trip_row(ran);
 
@@ -38,9 +38,9 @@ void trips_row(FILE *to, const struct ran *ran)
             continue;
         const double x = value_of(c, &row);
         if (!trip_has(ran) || isnan(x))
-            fprintf(to, "%*s  ", c->width, "-");
+            row_add(to, "-");
         else
-            fprintf(to, c->kind == 'i' ? "%*.0f  " : "%*.4g  ", c->width, x);
+            row_add(to, c->kind == 'i' ? "%.0f" : "%.4g", x);
     }
 }
 

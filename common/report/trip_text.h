@@ -4,12 +4,13 @@
 
 #include <stdio.h>
 
+#include "common/report/table.h"
 #include "common/run/result.h"
 
 /* Has a trial of x an operation with an inverse, so that there are columns? */
 int trips_shown(const struct experiment *x);
-void trips_head(FILE *to);
-void trips_row(FILE *to, const struct ran *ran);
+void trips_columns(struct table *t);
+void trips_cells(struct row *to, const struct ran *ran);
 /* A record for each number, of the check `round_trip`; the fields of the report (report.c). */
 void trips_tsv(FILE *to, int trial, const struct result *r);
 

@@ -9,7 +9,7 @@
  * bound_by names the largest. */
 #define TIME_COLUMNS(COLUMN)                                                                       \
     COLUMN(i, trial, NO_UNIT, IN_TSV, NULL, 0)                                                     \
-    COLUMN(s, backend, NO_UNIT, IN_BOTH, "backend", 7)                                             \
+    COLUMN(s, backend, NO_UNIT, IN_BOTH, "backend", 8)                                             \
     COLUMN(s, kernel, NO_UNIT, IN_BOTH, "kernel", 12)                                              \
     COLUMN(s, pass, NO_UNIT, IN_BOTH, "pass", 8)                                                   \
     COLUMN(d, median, IN_SECONDS, IN_BOTH, "median", 8)                                            \

@@ -1,0 +1,206 @@
+/* What a person reads fits the width of where it is printed: lines of text, and tables. */
+#include "config.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/report/table.h"
+#include "tests/tap.h"
+
+/* What was printed, and the widest of its lines. */
+struct printed {
+    char *text;
+    size_t size;
+    struct screen screen;
+};
+
+static void print_into(struct printed *p, int width)
+{
+    p->screen = (struct screen){open_memstream(&p->text, &p->size), width, 0, 0};
+}
+
+static int widest(struct printed *p)
+{
+    int width = 0;
+    fclose(p->screen.to);
+    for (char *line = p->text, *end; *line; line = end) {
+        char one[2048];
+        end = strchr(line, '\n') + 1;
+        snprintf(one, sizeof one, "%.*s", (int)(end - line - 1), line);
+        if (text_columns(one) > width)
+            width = text_columns(one);
+    }
+    return width;
+}
+
+static void said(int width, const char *text, const char *expected)
+{
+    struct printed p;
+
+    print_into(&p, width);
+    say(&p.screen, 2, "%s", text);
+    const int wide = widest(&p);
+    if (!ok(wide <= width && strcmp(p.text, expected) == 0, "said in %d columns: %s", width, text))
+        printf("# %d columns:\n# %s", wide, p.text);
+    free(p.text);
+}
+
+static void lines(void)
+{
+    said(40, "short", "  short\n");
+    said(40, "", "  \n");
+    said(40, "one two three four five six seven eight",
+         "  one two three four five six seven\n"
+         "    eight\n");
+    said(40, "skipped     gpu32: built without CUDA; again",
+         "  skipped     gpu32: built without CUDA;\n"
+         "              again\n");
+    said(40, "  12  rows=64 columns=65 scale=1 form=half dtype=fp32",
+         "    12  rows=64 columns=65 scale=1\n"
+         "        form=half dtype=fp32\n");
+    said(40, "exactly thirty-eight columns of letters",
+         "  exactly thirty-eight columns of\n"
+         "    letters\n");
+    said(60, "\xc3\xa4\xc3\xb6\xc3\xbc \033[31mFAILED\033[0m 1 of 2",
+         "  \xc3\xa4\xc3\xb6\xc3\xbc \033[31mFAILED\033[0m 1 of 2\n");
+
+    struct printed p;
+    print_into(&p, 40);
+    say(&p.screen, 2, "a %s b", "word_that_is_wider_than_the_screen_and_that_nothing_can_break");
+    ok(widest(&p) > 40 && strstr(p.text, "\n    word_that_is_wider_than_the_screen_and"),
+       "a word wider than the screen is whole, on a line of its own");
+    free(p.text);
+}
+
+static void cut(const char *text, int columns, const char *expected)
+{
+    char have[100];
+    text_cut(text, columns, have, sizeof have);
+    ok(strcmp(have, expected) == 0 && text_columns(have) <= columns, "%s cut to %d columns: %s",
+       text, columns, have);
+}
+
+static void cuts(void)
+{
+    cut("lowrank", 7, "lowrank");
+    cut("block_diagonal", 7, "blo\xe2\x80\xa6nal");
+    cut("block_diagonal", 8, "bloc\xe2\x80\xa6nal");
+    cut("\xc3\xa4\xc3\xb6\xc3\xbc\xc3\xa4\xc3\xb6", 3, "\xc3\xa4\xe2\x80\xa6\xc3\xb6");
+}
+
+/* A table like that of a run: settings of words and numbers, and columns that may go. */
+static void make_table(struct table *t, int n_settings)
+{
+    memset(t, 0, sizeof *t);
+    table_add(t, "#", 4, NUMBER, 0);
+    for (int i = 0; i < n_settings; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "setting%d", i);
+        table_add(t, name, i % 2 ? 8 : 24, i % 2 ? NUMBER : WORDS, 0);
+    }
+    t->n_settings = n_settings;
+    table_add(t, "kernel", 12, WORDS, 0);
+    table_add(t, "median", 8, NUMBER, 0);
+    table_add(t, "max", 8, NUMBER, 1);
+    table_add(t, "GFLOP/s", 8, NUMBER, 3);
+    table_add(t, "GB/s", 8, NUMBER, 2);
+    table_add(t, "checks", 8, WORDS, 0);
+}
+
+static void print_table(const struct table *t, const struct screen *s, const char *checks)
+{
+    struct row row = {.n = 0};
+
+    table_head(t, s);
+    row_add(&row, "%d", 12);
+    for (int i = 0; i < t->n_settings; i++)
+        row_add(&row, "%s", i % 2 ? "12345678" : "words_of_twenty-four_let");
+    row_add(&row, "block_diagonal_kernel");
+    for (int i = 0; i < 4; i++)
+        row_add(&row, "98%d.1234", i);
+    row_add(&row, "%s", checks);
+    table_row(t, s, &row, 1);
+    table_row(t, s, &row, 0);
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text++)
+        n++;
+    return n;
+}
+
+/* At every width it fits, numbers are whole, and columns leave in their order. */
+static void tables(int n_settings)
+{
+    struct table t;
+    int fits = 1, whole = 1, in_order = 1, before = -1;
+
+    for (int width = 60; width <= 200; width++) {
+        struct printed p;
+        print_into(&p, width);
+        make_table(&t, n_settings);
+        table_fit(&t, width);
+        print_table(&t, &p.screen, "35 ok");
+        fits &= widest(&p) <= width;
+        whole &= count(p.text, "980.1234") == 2 && count(p.text, "12345678") >= n_settings / 2;
+        const int max = count(p.text, "981.1234"), gflops = count(p.text, "982.1234"),
+                  gb = count(p.text, "983.1234"), now = max + gflops + gb;
+        in_order &= gflops >= gb && gb >= max;
+        /* More room shows more; but where the settings come back from their own line. */
+        if (!t.stacked && before >= 0)
+            in_order &= now >= before;
+        before = t.stacked ? -1 : now;
+        free(p.text);
+    }
+    ok(fits, "%d settings: no line is wider than 60 to 200 columns", n_settings);
+    ok(whole, "%d settings: numbers are whole", n_settings);
+    ok(in_order, "%d settings: columns leave in the order that they state", n_settings);
+}
+
+static void last_cell(void)
+{
+    struct table t;
+    struct printed p;
+
+    print_into(&p, 60);
+    make_table(&t, 1);
+    table_fit(&t, 60);
+    print_table(&t, &p.screen, "FAILED 12 of 345, 67 not judged, and more words");
+    ok(widest(&p) <= 60 &&
+           strstr(p.text, "\n    FAILED 12 of 345, 67 not judged, and more words\n"),
+       "a last cell without room stands below");
+    free(p.text);
+    make_table(&t, 8);
+    table_fit(&t, 80);
+    ok(t.stacked, "settings wider than half of the screen have their own line");
+    make_table(&t, 1);
+    table_fit(&t, 80);
+    ok(!t.stacked, "others are columns");
+}
+
+static void widths(void)
+{
+    setenv("COLUMNS", "77", 1);
+    ok(screen_of(stdout, 0).width == 77, "COLUMNS is the width");
+    setenv("COLUMNS", "many", 1);
+    FILE *f = tmpfile();
+    ok(f && screen_of(f, 0).width == 120, "of what is no terminal it is 120");
+    unsetenv("COLUMNS");
+    ok(f && screen_of(f, 0).width == 120, "and without COLUMNS");
+    if (f)
+        fclose(f);
+}
+
+int main(void)
+{
+    lines();
+    cuts();
+    for (int n = 0; n <= 12; n += 3)
+        tables(n);
+    last_cell();
+    widths();
+    return done();
+}

@@ -223,8 +223,44 @@ static void texts(void)
        "a longer one is refused: %s", err_text());
 }
 
+/* The parameters of a model among the inputs of a call. */
+static void parameters(void)
+{
+    static const struct {
+        const char *op, *settings;
+        double n;
+        int64_t bytes; /* in bf16 */
+    } of[] = {
+        {"linear", "rows=3 dim_in=5 dim_out=7 bias=yes", 42, 84},
+        {"linear", "rows=300 dim_in=5 dim_out=7", 35, 70},
+        {"lora", "rows=3 dim_in=5 dim_out=7 rank=2", 59, 118},
+        {"layernorm", "rows=9 columns=8", 16, 32},
+        {"e74", "steps=3 batch=2 dim=5 heads=1 n_state=4 proj=full z_mod=column", 84, 168},
+        {"softmax", "rows=9 columns=8", 0, 0},
+        {"gemm_quantised", "rows=3 dim_in=256 dim_out=5 format=q4_k", 1280, 720},
+        {"gemm_quantised", "rows=3 dim_in=256 dim_out=5 weights=2 format=q8_0", 2560, 2720},
+        {"gemm_quantised", "rows=3 dim_in=64 dim_out=4 format=nf4 double_quant=no block=64", 256,
+         144},
+    };
+
+    for (int i = 0; i < (int)COUNT(of); i++) {
+        struct call f;
+        int64_t bytes;
+        if (cases_one(op_find(of[i].op), of[i].settings, &f)) {
+            ok(0, "%s %s: %s", of[i].op, of[i].settings, err_text());
+            continue;
+        }
+        f = call_on(&f, &ref_bf16, NULL);
+        const double n = op_parameters(&f, &bytes);
+        if (!ok(n == of[i].n && bytes == of[i].bytes, "%s %s has %.0f parameters", of[i].op,
+                of[i].settings, of[i].n))
+            printf("# %.0f, %d bytes\n", n, (int)bytes);
+    }
+}
+
 int main(void)
 {
+    parameters();
     threads();
     own_draws();
     squares();

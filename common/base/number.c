@@ -102,6 +102,21 @@ void number_plain(const char *text, char plain[NUMBER_TEXT])
         snprintf(plain, NUMBER_TEXT, "%.17g", x == 0 ? 0 : x);
 }
 
+const char *number_count(double n, char text[NUMBER_TEXT])
+{
+    static const char units[] = " kMGTP";
+    int i = 0;
+
+    for (; n >= 999.5 && units[i + 1]; i++)
+        n /= 1000;
+    snprintf(text, NUMBER_TEXT, "%.*f%s%.1s",
+             !i || n >= 99.95 ? 0
+             : n >= 9.995     ? 1
+                              : 2,
+             n, i ? " " : "", i ? units + i : "");
+    return text;
+}
+
 const char *number_bytes(double bytes, char text[NUMBER_TEXT])
 {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -1,6 +1,8 @@
 /* Costs from a contract: what a pass moves, saves and allocates (op.h). */
 #include "config.h"
 
+#include <string.h>
+
 #include "common/call/op.h"
 
 int additions(int64_t n)
@@ -52,6 +54,36 @@ int64_t op_saved(const struct call *f)
         if (f->op->arg[i].flags & SAVED && op_read_back(f, i))
             sum += op_count(f, i) * types[f->type[i]].bytes;
     return sum;
+}
+
+/* The elements of a tensor; of bytes in a file's format, whose last axis they are, the weights in
+ * their place. */
+static double parameters_in(const struct call *f, int arg)
+{
+    const char *shape = op_shape(f, arg), *weights = f->op->arg[arg].stands_for;
+    double n = (double)op_count(f, arg);
+
+    if (!weights || n == 0)
+        return n;
+    n /= (double)DIM(f, shape[strlen(shape) - 1]);
+    for (; *weights; weights++)
+        n *= strchr(shape, *weights) ? 1 : (double)DIM(f, *weights);
+    return n;
+}
+
+double op_parameters(const struct call *f, int64_t *bytes)
+{
+    double n = 0;
+
+    *bytes = 0;
+    for (int i = 0; i < f->op->n_args; i++) {
+        const struct arg *a = &f->op->arg[i];
+        if (a->flags & (PARAMETER | SCALES))
+            *bytes += op_count(f, i) * types[f->type[i]].bytes;
+        if (a->flags & PARAMETER)
+            n += parameters_in(f, i);
+    }
+    return n;
 }
 
 int64_t op_memory(const struct call *f)

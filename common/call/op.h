@@ -99,7 +99,11 @@ enum {
     BYTES = 1024,
     /* A real output that has one right value in each storage type: judged by equality with the
      * yardstick, in which 0 is -0. */
-    BIT_EXACT = 2048
+    BIT_EXACT = 2048,
+    /* An input that is a model's, learned or frozen: its elements, or of bytes in a file's format the
+     * weights that they stand for, are parameters. */
+    PARAMETER = 4096,
+    SCALES = 8192 /* an input that belongs to such bytes: it takes memory, and is no parameter */
 };
 
 /* How an input is drawn.  FAN is N(0, 1 / length of the last axis), UNIT within -1 ... 1, GATE
@@ -625,6 +629,8 @@ int op_read_back(const struct call *f, int arg);
 double op_bytes(const struct call *f, enum pass p);
 /* Bytes that forward saves for backward. */
 int64_t op_saved(const struct call *f);
+/* The number of a model's parameters among the inputs; *bytes becomes the memory that they take. */
+double op_parameters(const struct call *f, int64_t *bytes);
 /* All tensors, gradients and workspace of a call, in bytes on the backend. */
 int64_t op_memory(const struct call *f);
 

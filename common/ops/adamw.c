@@ -35,11 +35,11 @@ static void draw_v(const struct call *f, int arg, uint64_t key, double *v)
 }
 
 static const struct arg args[] = {
-    ARG(adamw, p, "N", IN, NORMAL, .when = no_master),
+    ARG(adamw, p, "N", IN | PARAMETER, NORMAL, .when = no_master),
     ARG(adamw, g, "N", IN, NORMAL),
     ARG(adamw, m, "N", IN | WIDE, NORMAL),
     ARG(adamw, v, "N", IN | WIDE, .draw = draw_v),
-    ARG(adamw, master, "N", IN | WIDE, NORMAL, .when = has_master),
+    ARG(adamw, master, "N", IN | WIDE | PARAMETER, NORMAL, .when = has_master),
     ARG(adamw, p_next, "N", OUT),
     ARG(adamw, m_next, "N", OUT | WIDE),
     ARG(adamw, v_next, "N", OUT | WIDE),

@@ -97,7 +97,7 @@ OF_CALL(const char *, checkpoint_shape,
     ARG(op, S0, "BHNN", IN | DIFF | WIDE, ZERO, not_factored, state_shape),                      \
     ARG(op, U0, "BHNR", IN | DIFF | WIDE, ZERO, lowrank),                                        \
     ARG(op, V0, "BHNR", IN | DIFF | WIDE, FAN, lowrank),                                         \
-    ARG(op, W_r, "HRN", IN | DIFF | WIDE_GRAD, FAN, lowrank),                                    \
+    ARG(op, W_r, "HRN", IN | DIFF | WIDE_GRAD | PARAMETER, FAN, lowrank),                                    \
     ARG(op, out, out_shape, OUT | DIFF),                                                         \
     ARG(op, S_T, "BHNN", OUT | DIFF | WIDE, .when = not_factored, .shape_of = state_shape,       \
         .continues = "S0"),                                                                      \
@@ -117,11 +117,11 @@ static const struct arg cell_args[] = {
 
 // clang-format off
 #define PROJECTION_ARGS(op)                                                                      \
-    ARG(op, W_k, "PD", IN | DIFF | WIDE_GRAD, FAN),                                              \
-    ARG(op, W_v, "PD", IN | DIFF | WIDE_GRAD, FAN, has_v),                                       \
-    ARG(op, W_q, "PD", IN | DIFF | WIDE_GRAD, FAN, has_q),                                       \
-    ARG(op, W_z, "PD", IN | DIFF | WIDE_GRAD, FAN, has_z),                                       \
-    ARG(op, b_z, "P", IN | DIFF | WIDE_GRAD, GATE, has_z),                                       \
+    ARG(op, W_k, "PD", IN | DIFF | WIDE_GRAD | PARAMETER, FAN),                                              \
+    ARG(op, W_v, "PD", IN | DIFF | WIDE_GRAD | PARAMETER, FAN, has_v),                                       \
+    ARG(op, W_q, "PD", IN | DIFF | WIDE_GRAD | PARAMETER, FAN, has_q),                                       \
+    ARG(op, W_z, "PD", IN | DIFF | WIDE_GRAD | PARAMETER, FAN, has_z),                                       \
+    ARG(op, b_z, "P", IN | DIFF | WIDE_GRAD | PARAMETER, GATE, has_z),                                       \
     ARG(op, k, "TBHN", SAVED),                                                                   \
     ARG(op, v, "TBHN", SAVED, .when = has_v),                                                    \
     ARG(op, q, "TBHN", SAVED, .when = has_q),                                                    \
@@ -136,9 +136,9 @@ static const struct arg layer_args[] = {
 
 static const struct arg block_args[] = {
     ARG(e74_block, x, "TBD", IN | DIFF | TEXT, NORMAL),
-    ARG(e74_block, w_norm, "D", IN | DIFF | WIDE_GRAD, NORMAL),
+    ARG(e74_block, w_norm, "D", IN | DIFF | WIDE_GRAD | PARAMETER, NORMAL),
     PROJECTION_ARGS(e74_block),
-    ARG(e74_block, W_o, "DP", IN | DIFF | WIDE_GRAD, FAN),
+    ARG(e74_block, W_o, "DP", IN | DIFF | WIDE_GRAD | PARAMETER, FAN),
     ARG(e74_block, normed, "TBD", SAVED),
     ARG(e74_block, rstd, "TB", SAVED | WIDE),
     ARG(e74_block, read, "TBP", SAVED),

@@ -23,8 +23,8 @@ OF_CALL(const char *, each, ((void)f, "MD"))
 
 static const struct arg args[] = {
     ARG(linear, x, "MC", IN | DIFF, NORMAL, .sample = each),
-    ARG(linear, W, "DC", IN | DIFF | WIDE_GRAD, FAN, .sample = each),
-    ARG(linear, b, "D", IN | DIFF | WIDE_GRAD, UNIT, .when = has_bias, .sample = each),
+    ARG(linear, W, "DC", IN | DIFF | WIDE_GRAD | PARAMETER, FAN, .sample = each),
+    ARG(linear, b, "D", IN | DIFF | WIDE_GRAD | PARAMETER, UNIT, .when = has_bias, .sample = each),
     ARG(linear, y, "MD", OUT | SAVED | DIFF, .back = is_relu, .sample = each),
     ARG(linear, z, "MD", SAVED, .when = keeps_z, .sample = each),
 };

@@ -17,9 +17,9 @@ OF_CALL(const char *, of_y, ((void)f, "MD"))
 
 static const struct arg args[] = {
     ARG(lora, x, "MC", IN | DIFF, NORMAL, .sample = of_x),
-    ARG(lora, W, "DC", IN, FAN),
-    ARG(lora, A, "RC", IN | DIFF | WIDE_GRAD, FAN, .sample = of_A),
-    ARG(lora, B, "DR", IN | DIFF | WIDE_GRAD, FAN, .sample = of_B),
+    ARG(lora, W, "DC", IN | PARAMETER, FAN),
+    ARG(lora, A, "RC", IN | DIFF | WIDE_GRAD | PARAMETER, FAN, .sample = of_A),
+    ARG(lora, B, "DR", IN | DIFF | WIDE_GRAD | PARAMETER, FAN, .sample = of_B),
     ARG(lora, y, "MD", OUT | DIFF, .sample = of_y),
     ARG(lora, h, "MR", SAVED, .sample = of_x),
 };

@@ -21,15 +21,15 @@ static const struct param qk_params[] = {
 
 static const struct arg rms_args[] = {
     ARG(rmsnorm, x, "RN", IN | DIFF, NORMAL),
-    ARG(rmsnorm, w, "N", IN | DIFF | WIDE_GRAD, NORMAL),
+    ARG(rmsnorm, w, "N", IN | DIFF | WIDE_GRAD | PARAMETER, NORMAL),
     ARG(rmsnorm, y, "RN", OUT | DIFF),
     ARG(rmsnorm, rstd, "R", SAVED | WIDE),
 };
 
 static const struct arg layer_args[] = {
     ARG(layernorm, x, "RN", IN | DIFF, NORMAL),
-    ARG(layernorm, w, "N", IN | DIFF | WIDE_GRAD, NORMAL),
-    ARG(layernorm, b, "N", IN | DIFF | WIDE_GRAD | NOT_BACK, NORMAL),
+    ARG(layernorm, w, "N", IN | DIFF | WIDE_GRAD | PARAMETER, NORMAL),
+    ARG(layernorm, b, "N", IN | DIFF | WIDE_GRAD | PARAMETER | NOT_BACK, NORMAL),
     ARG(layernorm, y, "RN", OUT | DIFF),
     ARG(layernorm, mean, "R", SAVED | WIDE),
     ARG(layernorm, rstd, "R", SAVED | WIDE),
@@ -40,8 +40,8 @@ OF_CALL(const char *, each, ((void)f, "BT"))
 static const struct arg qk_args[] = {
     ARG(qk_norm, q, "BTHD", IN | DIFF, NORMAL, .sample = each),
     ARG(qk_norm, k, "BTGD", IN | DIFF, NORMAL, .sample = each),
-    ARG(qk_norm, w_q, "D", IN | DIFF | WIDE_GRAD, NORMAL),
-    ARG(qk_norm, w_k, "D", IN | DIFF | WIDE_GRAD, NORMAL),
+    ARG(qk_norm, w_q, "D", IN | DIFF | WIDE_GRAD | PARAMETER, NORMAL),
+    ARG(qk_norm, w_k, "D", IN | DIFF | WIDE_GRAD | PARAMETER, NORMAL),
     ARG(qk_norm, y_q, "BTHD", OUT | DIFF, .sample = each),
     ARG(qk_norm, y_k, "BTGD", OUT | DIFF, .sample = each),
     ARG(qk_norm, rstd_q, "BTH", SAVED | WIDE, .sample = each),

@@ -249,12 +249,15 @@ int quantised_check(const struct call *f, int arg, const char *place, const unsi
 /* ---- dequantise ---- */
 
 static const struct arg args[] = {
-    ARG(dequantise, W, "P", IN | BYTES, .shape_of = shape_of_W, .stands_for = "NK",
+    ARG(dequantise, W, "P", IN | BYTES | PARAMETER, .shape_of = shape_of_W, .stands_for = "NK",
         .draw_bytes = quantised_draw, .bytes_check = quantised_check),
-    ARG(dequantise, absmax, "B", IN | WIDE, .when = quantised_is_single, .draw = draw_absmax),
-    ARG(dequantise, absmax8, "B", IN | BYTES, .when = quantised_is_double),
-    ARG(dequantise, absmax2, "C", IN | WIDE, .when = quantised_is_double, .draw = draw_absmax),
-    ARG(dequantise, offset, "A", IN | WIDE, .when = quantised_is_double, .draw = draw_absmax),
+    ARG(dequantise, absmax, "B", IN | WIDE | SCALES, .when = quantised_is_single,
+        .draw = draw_absmax),
+    ARG(dequantise, absmax8, "B", IN | BYTES | SCALES, .when = quantised_is_double),
+    ARG(dequantise, absmax2, "C", IN | WIDE | SCALES, .when = quantised_is_double,
+        .draw = draw_absmax),
+    ARG(dequantise, offset, "A", IN | WIDE | SCALES, .when = quantised_is_double,
+        .draw = draw_absmax),
     ARG(dequantise, w, "NK", OUT | BIT_EXACT),
 };
 

@@ -5,8 +5,27 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/number.h"
 #include "common/plan/keys.h"
 #include "common/plan/settings.h"
+
+double trial_parameters(const struct trial *t, int64_t *bytes)
+{
+    const struct call f = call_on(&t->call, reference_of(t->type), NULL);
+    return op_parameters(&f, bytes);
+}
+
+/* "16.6 k, 64.8 KiB" */
+static void parameters_text(const struct trial *t, char value[MAX_SETTING])
+{
+    char count[NUMBER_TEXT], memory[NUMBER_TEXT];
+    int64_t bytes;
+    const double n = trial_parameters(t, &bytes);
+
+    if (n > 0)
+        snprintf(value, MAX_SETTING, "%s, %s", number_count(n, count),
+                 number_bytes((double)bytes, memory));
+}
 
 void setting_value(const struct trial *t, const char *name, char value[MAX_SETTING])
 {
@@ -26,13 +45,15 @@ void setting_value(const struct trial *t, const char *name, char value[MAX_SETTI
         snprintf(value, MAX_SETTING, "%s", input_names[t->input]);
     else if (strcmp(name, "accumulate") == 0)
         snprintf(value, MAX_SETTING, "%s", no_yes[t->accumulate]);
+    else if (strcmp(name, "params") == 0)
+        parameters_text(t, value);
     else if (op_param(t->call.op, name, &place))
         snprintf(value, MAX_SETTING, "%s", op_value(&t->call, place, buffer));
 }
 
 /* The settings that stand before and behind the parameters. */
 static const char *const before[] = {"section", "op"};
-static const char *const after[] = {"dtype", "seed", "input", "accumulate"};
+static const char *const after[] = {"dtype", "params", "seed", "input", "accumulate"};
 
 int setting_is_parameter(const char *name)
 {

@@ -1,4 +1,5 @@
-/* settings.h - a trial's settings by name: section, op, its parameters, dtype, seed, input. */
+/* settings.h - a trial's settings by name: section, op, its parameters, dtype, seed, input; and
+ * params, which follows from them: the number of a model's parameters and their bytes. */
 #ifndef SETTINGS_H
 #define SETTINGS_H
 
@@ -8,6 +9,8 @@ enum { MAX_SETTINGS = 80, MAX_SETTING = 64 };
 
 /* The value of setting `name`, "" where the trial has none. */
 void setting_value(const struct trial *t, const char *name, char value[MAX_SETTING]);
+/* The parameters of a model among its inputs, in its storage type. */
+double trial_parameters(const struct trial *t, int64_t *bytes);
 /* Every name that any of n trials has a setting of, in order; returns how many there are.  Those of
  * the parameters of operations stand between "op" and "dtype". */
 int settings_of(const struct trial *t, int n, char name[MAX_SETTINGS][MAX_SETTING]);

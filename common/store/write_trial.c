@@ -12,12 +12,23 @@
 #include "common/base/h5.h"
 #include "common/plan/keys.h"
 #include "common/store/check_rows.h"
+#include "common/plan/settings.h"
 #include "common/store/header.h"
 #include "common/store/time_rows.h"
 #include "common/store/trip_rows.h"
 #include "common/store/write_trial.h"
 
 /* ---- before it has run ---- */
+
+/* A model's parameters, where the trial has some. */
+static int put_parameters(hid_t g, const struct trial *t)
+{
+    int64_t bytes;
+    const double n = trial_parameters(t, &bytes);
+
+    return n > 0 &&
+           (h5_put_int(g, "n_parameters", (int64_t)n) || h5_put_int(g, "parameter_bytes", bytes));
+}
 
 /* The group of trial i, with all that is known before it has run. */
 int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, int i)
@@ -49,8 +60,9 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
     for (size_t k = 0; !e && k < COUNT(optional); k++)
         if (*optional[k][1])
             e = h5_put_text(g, optional[k][0], optional[k][1]);
-    e = e || h5_put_text(g, "line", t->text) || h5_put_int(g, "n_checks", 0) ||
-        h5_put_int(g, "failed", 0) || h5_put_int(g, "unjudged", 0) || h5_put_int(g, "skipped", 0) ||
+    e = e || put_parameters(g, t) || h5_put_text(g, "line", t->text) ||
+        h5_put_int(g, "n_checks", 0) || h5_put_int(g, "failed", 0) ||
+        h5_put_int(g, "unjudged", 0) || h5_put_int(g, "skipped", 0) ||
         h5_put_text(g, "skips", "") || h5_put_int(g, "complete", 0);
     h5_drop(g);
     return e ? err_at("trial %d", i + 1) : 0;

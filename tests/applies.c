@@ -2,12 +2,15 @@
  * keys that apply to none. */
 #include "config.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/grow.h"
 #include "common/call/cases.h"
 #include "tests/plans.h"
+
+static char source[PATH_MAX]; /* the folder of the sources */
 
 /* ---- exact trials ---- */
 
@@ -140,6 +143,18 @@ static void to_none(void)
                   "diagonal\n");
     words_refused("one that depends on a real number", "attention dropout=0 dropout_seed=3",
                   "-t: dropout_seed: nothing is dropped\n");
+}
+
+/* Whether a key applies follows from the format of a file's tensor where none is listed. */
+static void of_a_file(void)
+{
+    char words[PATH_MAX + 100];
+
+    snprintf(words, sizeof words,
+             "dequantise input=gguf file=\"%s/tests/small.gguf\" tensor=blk.0.q8_0 block=32",
+             source);
+    words_refused("a format of a file", words,
+                  "-t: block: only nf4 has it, but format is q8_0 unless set\n");
 }
 
 /* With op = all a key counts for the section. */
@@ -387,11 +402,17 @@ static void all_choices(const struct op *o, int backwards)
 
 int main(void)
 {
+    const char *srcdir = getenv("srcdir");
+    if (!realpath(srcdir ? srcdir : ".", source)) {
+        puts("Bail out! no $srcdir");
+        return EXIT_FAILURE;
+    }
     enter();
     to_some();
     numbers();
     files();
     to_none();
+    of_a_file();
     every_operation();
     limit();
     for (int i = 0; i < N_OPS; i++)

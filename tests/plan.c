@@ -618,8 +618,9 @@ static void combinations(void)
     refused("many of them", LINEAR E74 "state = blockdiag\nblock_size = 5, 6, 7, 9, 10, 11\n",
             "t.ini:3: e74: block_size = 5 *\nt.ini:3: e74: block_size = 6 *\n"
             "t.ini:3: e74: block_size = 7 *\nt.ini:3: and 3 more\n");
-    refused("z_mod without z", E74 "proj = full, no_z, tied_kq\nz_mod = row, full\n",
-            "t.ini:4: z_mod: only proj = full has a z, but this section also has proj = no_z\n");
+    refused(
+        "z_mod without z", E74 "proj = no_z, tied_kq\nz_mod = row, full\n",
+        "t.ini:4: z_mod: only proj = full has a z, but this section has proj = no_z, tied_kq\n");
     refused("z_mod and no proj", E74 "z_mod = row\n",
             "t.ini:3: z_mod: only proj = full has a z, but proj is no_z unless set\n");
     refused("rank without lowrank", E74 "rank = 4, 5\nstate = diagonal\n",
@@ -725,8 +726,8 @@ static void word_faults(void)
                   "-t: seed = a: not a whole number in decimal digits\n");
     words_refused("a value twice in a list", "linear rows=3,4,03",
                   "-t: rows: 3 is listed twice in the list, as values 1 and 3\n");
-    words_refused("z_mod without z", "e74 z_mod=row proj=full,no_z",
-                  "-t: z_mod: only proj = full has a z, but this line also has proj = no_z\n");
+    words_refused("z_mod without z", "e74 z_mod=row proj=no_z",
+                  "-t: z_mod: only proj = full has a z, but this line has proj = no_z\n");
     words_refused("attention given with a preset", "dual_memory preset=e23 attention=entmax15",
                   "-t: attention: only preset = parts leaves it open, but this line has preset = "
                   "e23\n");

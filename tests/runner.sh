@@ -89,20 +89,20 @@ repeats = 0
 [trial]
 op = e74
 state = full, diagonal, lowrank, blockdiag
-proj = no_z, tied_kq, tied_kvq
+proj = full, no_z, tied_kq, tied_kvq
+z_mod = column, row, full
 nonlin = tanh, linear, rmsnorm, frobnorm
 steps = 7
 batch = 2
 heads = 2
-n_state = 6
+n_state = 8
 dim = 5
 rank = 3
 EOF
-does "rank without lowrank is refused" 2 "all.ini:14: rank" "$run" all.ini
-sed -i '/^rank/d' all.ini
-sed 's/^proj.*/proj = full\
-z_mod = column, row, full/' all.ini | sed '1,/^repeats/d' >>all.ini
-sed -i 's/^n_state.*/n_state = 8/' all.ini
+sed 's/^state.*/state = full, diagonal/' all.ini >none.ini
+does "rank without lowrank is refused" 2 "none.ini:15: rank" "$run" none.ini
+"$run" -n all.ini >out 2>err && [ `wc -l <out` = 96 ] && [ `grep -c ' rank=3 ' out` = 24 ]
+ok $? "it applies to the low-rank state alone, and z_mod to proj = full"
 does "all 64 combinations and z modulations" 0 "^0 checks" "$run" all.ini
 if [ -n "$PYTHON" ]; then
     "$PYTHON" "$srcdir/tests/dump.py" all.h5 >out 2>err && ! grep -q '^not ok' out

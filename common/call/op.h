@@ -43,9 +43,11 @@ struct param {
     int64_t initial;            /* default: the number, or the choice's index */
     int64_t min, max;           /* of a whole number */
     const char *help;
-    const char *(*unless)(const struct call *f); /* NULL, or the reason it does not apply */
-    int (*multiple)(const struct call *f);       /* NULL, or what a size is a multiple of */
-    const struct real_range *real;               /* of a real number */
+    /* NULL, or the reason it does not apply.  It follows from the choices and real numbers that stand
+     * before it in the table, and from no size. */
+    const char *(*unless)(const struct call *f);
+    int (*multiple)(const struct call *f); /* NULL, or what a size is a multiple of */
+    const struct real_range *real;         /* of a real number */
 };
 
 /* SIZE_PARAM("rows", 'M', 4096, "rows of x"): the length of an axis.

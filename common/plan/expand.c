@@ -1,4 +1,4 @@
-/* A section [trial]: from its entries to the product of its lists, each a trial of its own. */
+/* A section [trial]: from its entries to the combinations of its lists, each a trial of its own. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -13,6 +13,7 @@
 #include "common/call/cases.h"
 #include "common/call/run.h"
 #include "common/call/sample.h"
+#include "common/plan/combinations.h"
 #include "common/plan/keys.h"
 #include "common/plan/model.h"
 #include "common/plan/ranges.h"
@@ -23,13 +24,13 @@ enum { MAX_REFUSED = 3 }; /* reported of the combinations of one section */
 /* A section on its way to its trials. */
 struct work {
     const struct ini_section *s;
-    struct trial t;       /* the trial at hand */
-    struct lists l;       /* the lists whose product is made */
-    struct call base;     /* the sizes that are not listed */
-    int every_op;         /* op = all */
-    char said[MAX_LISTS]; /* lists that were reported not to apply */
-    unsigned wrong;       /* a bit for each of trial_keys whose value is */
-    int refused;          /* combinations */
+    struct trial t;          /* the trial at hand */
+    struct lists l;          /* the lists whose product is made */
+    struct call base;        /* the sizes that are not listed */
+    int every_op;            /* op = all */
+    char applies[MAX_LISTS]; /* of each list: to a combination */
+    unsigned wrong;          /* a bit for each of trial_keys whose value is */
+    int refused;             /* combinations */
 };
 
 /* The list of that key, or NULL. */
@@ -169,42 +170,58 @@ static int blame(const struct op *o, const struct call *f, const struct param *p
     return -1;
 }
 
-static void does_not_apply(struct plan *p, const struct work *w, const struct list *l,
-                           const struct param *param)
+/* The values of a list, "full, diagonal". */
+static void values_of(const struct list *l, char *to, size_t size)
 {
-    const struct op *o = w->t.call.op;
-    const struct call *f = &w->t.call;
+    *to = 0;
+    for (int v = 0; v < l->n_values; v++)
+        append(to, size, "%s%s", v ? ", " : "", l->value[v]);
+}
+
+/* A list that applies to no combination: why not to that of all first values, which f is. */
+static void applies_nowhere(struct plan *p, const struct work *w, const struct list *l,
+                            const struct call *f)
+{
+    const struct op *o = f->op;
+    const struct param *param = op_param(o, l->key, NULL);
     const char *section = p->file ? "this section" : "this line";
     int i = blame(o, f, param);
-    char but[128] = "";
+    char but[512] = "", values[256];
 
     if (i >= 0) {
-        const char *name = o->param[i].name, *value = o->param[i].choices[f->choice[i]];
+        const char *name = o->param[i].name;
         const struct list *listed = list_of(&w->l, name);
-        if (listed)
-            snprintf(but, sizeof but, ", but %s %s %s = %s", section,
-                     listed->n_values > 1 ? "also has" : "has", name, value);
-        else
-            snprintf(but, sizeof but, ", but %s is %s unless set", name, value);
+        if (listed) {
+            values_of(listed, values, sizeof values);
+            snprintf(but, sizeof but, ", but %s has %s = %s", section, name, values);
+        } else
+            snprintf(but, sizeof but, ", but %s is %s unless set", name,
+                     o->param[i].choices[f->choice[i]]);
     }
     plan_fault(p, l->line, "%s: %s%s", l->key, param->unless(f), but);
 }
 
-/* Does all that is listed apply to this trial? */
-static int all_apply(struct plan *p, struct work *w)
+/* The first operation of op = all that has a parameter. */
+static const struct op *first_with(const char *parameter)
 {
-    int good = 1;
+    int i = 0;
+    while (!op_param(ops[i], parameter, NULL))
+        i++;
+    return ops[i];
+}
+
+/* Each list must apply to a combination, of any operation. */
+static void refuse_inapplicable(struct plan *p, const struct work *w)
+{
     for (int i = 0; i < w->l.n; i++) {
-        const struct list *l = &w->l.list[i];
-        const struct param *param = op_param(w->t.call.op, l->key, NULL);
-        if (!param || !param->unless || !param->unless(&w->t.call))
+        struct call base = w->base, first;
+        if (w->applies[i])
             continue;
-        good = 0;
-        if (!w->said[i])
-            does_not_apply(p, w, l, param);
-        w->said[i] = 1;
+        if (w->every_op)
+            op_defaults(first_with(w->l.list[i].key), &base);
+        combinations_first(&w->l, &base, &first);
+        applies_nowhere(p, w, &w->l.list[i], &first);
     }
-    return good;
 }
 
 /* Bytes that the trial takes on this machine: on the host one set of tensors
@@ -303,11 +320,12 @@ static void refuse(struct plan *p, struct work *w)
         plan_fault(p, w->s->line, "%s", err_text());
 }
 
-/* Is the parameter set in this section? */
+/* Is the parameter set in this section, for the combination at hand? */
 static int is_listed(const char *parameter, const void *data)
 {
     const struct work *w = data;
-    return w->t.cases != CASES_NONE || list_of(&w->l, parameter);
+    const struct list *l = list_of(&w->l, parameter);
+    return w->t.cases != CASES_NONE || (l && l->at != LEFT_OUT);
 }
 
 /* The sizes that the tensors of a file have. */
@@ -329,10 +347,9 @@ static void make_trial(struct plan *p, struct work *w)
 
     t->call = w->base;
     for (int i = 0; i < w->l.n; i++)
-        set_listed(t, w->l.list[i].key, w->l.list[i].value[w->l.list[i].at]);
+        if (w->l.list[i].at != LEFT_OUT)
+            set_listed(t, w->l.list[i].key, w->l.list[i].value[w->l.list[i].at]);
     if (t->input == INPUT_GGUF && take_sizes(p, w))
-        return;
-    if (!all_apply(p, w))
         return;
     op_text(&t->call, text);
     if (op_complete(&t->call)) {
@@ -371,9 +388,10 @@ static int count_case(const struct call *f, void *data)
 struct making {
     struct plan *p;
     struct work *w;
+    struct combinations combinations;
 };
 
-/* The product of the lists, with these sizes; those that do not apply keep their default, as where
+/* The combinations of the lists, with these sizes; those that do not apply keep their default, as where
  * a trial's words are read. */
 static int make_case(const struct call *f, void *data)
 {
@@ -390,37 +408,68 @@ static int make_case(const struct call *f, void *data)
         m->w->base.choice[i] = f->choice[i];
         m->w->base.real[i] = f->real[i];
     }
-    do
+    for (int i = 0; i < m->combinations.n; i++) {
+        combinations_choose(&m->combinations, i, &m->w->l);
         make_trial(m->p, m->w);
-    while (lists_next(&m->w->l));
+    }
     return 0;
+}
+
+/* The cases of the contract, or 1: the sizes of the section. */
+static double count_cases(struct plan *p, const struct work *w, const char *cases)
+{
+    double n = 0;
+
+    if (w->t.cases == CASES_NONE)
+        return 1;
+    if (cases && cases_each(w->t.call.op, cases, count_case, &n))
+        plan_fault(p, w->s->line, "cases of %s: %s", w->t.call.op->name, err_text());
+    return n;
+}
+
+/* What is not listed is a default, but that the tensors of a file have their format: which lists
+ * apply follows from it.  Nonzero after a fault. */
+static int begin_base(struct plan *p, struct work *w)
+{
+    struct model m;
+    int e = 0;
+
+    op_defaults(w->t.call.op, &w->base);
+    if (w->t.input != INPUT_GGUF || is_listed("format", w))
+        return 0;
+    e = model_open(&m, &w->t) || model_format(&m, &w->base);
+    model_close(&m);
+    if (e)
+        plan_fault(p, w->t.input_line, "%s", err_text());
+    return e;
 }
 
 static void make_product(struct plan *p, struct work *w)
 {
     const struct op *o = w->t.call.op;
-    struct making m = {p, w};
-    struct call plain;
     const char *cases = w->t.cases == CASES_SHAPES ? o->shapes : o->cases;
-    double n = 1;
+    struct making m = {p, w, {0}};
+    int least;
 
-    if (w->t.cases != CASES_NONE) {
-        n = 0;
-        if (cases && cases_each(o, cases, count_case, &n))
-            plan_fault(p, w->s->line, "cases of %s: %s", o->name, err_text());
-    }
-    for (int i = 0; i < w->l.n; i++)
-        n *= w->l.list[i].n_values;
+    if (begin_base(p, w))
+        return;
+    const struct call base = w->base;
+    const double n_cases = count_cases(p, w, cases);
+    const double each = combinations_count(&w->l, &base, w->applies, &least), n = each * n_cases;
+    if (!least && !w->every_op)
+        refuse_inapplicable(p, w);
     if (p->x->n + n > MAX_TRIALS) {
-        plan_fault(p, w->s->line, "this makes %.0f trials%s; an experiment has at most %d", n,
-                   p->x->n ? " more" : "", MAX_TRIALS);
+        plan_fault(p, w->s->line, "this makes %s%.0f trials%s; an experiment has at most %d",
+                   least ? "at least " : "", n, p->x->n ? " more" : "", MAX_TRIALS);
         return;
     }
-    op_defaults(o, &plain);
+    if (n > 0 && combinations_make(&m.combinations, &w->l, &base, (int)each))
+        plan_fault(p, w->s->line, "%s", err_text());
     if (w->t.cases == CASES_NONE)
-        make_case(&plain, &m);
+        make_case(&base, &m);
     else if (n > 0)
         cases_each(o, cases, make_case, &m);
+    combinations_free(&m.combinations);
     if (w->refused > MAX_REFUSED)
         plan_fault(p, w->s->line, "and %d more", w->refused - MAX_REFUSED);
 }
@@ -439,7 +488,7 @@ static int is_own(const struct op *o, const struct list *l)
 }
 
 /* The trials of one operation of op = all, by those of the section's lists that are its own. */
-static void make_product_of(struct plan *p, const struct work *every, const struct op *o)
+static void make_product_of(struct plan *p, struct work *every, const struct op *o)
 {
     struct work *w = malloc(sizeof *w);
     int faults = p->n_faults;
@@ -463,6 +512,10 @@ static void make_product_of(struct plan *p, const struct work *every, const stru
     }
     if (p->n_faults == faults)
         make_product(p, w);
+    for (int i = 0; i < every->l.n; i++) {
+        const struct list *own = list_of(&w->l, every->l.list[i].key);
+        every->applies[i] |= own && w->applies[own - w->l.list];
+    }
     free(w); /* its lists are the section's */
 }
 
@@ -520,6 +573,8 @@ void section_trials(struct plan *p, const struct ini_section *s)
     refuse_beside(p, w);
     for (int i = 0; p->n_faults == faults && w->every_op && i < N_OPS; i++)
         make_product_of(p, w, ops[i]);
+    if (p->n_faults == faults && w->every_op)
+        refuse_inapplicable(p, w);
     if (p->n_faults == faults && !w->every_op)
         make_product(p, w);
     lists_free(&w->l);

@@ -257,3 +257,18 @@ int model_sizes(const struct model *m, struct call *f, model_given *given, const
             set_sizes(m, &m->taken[i], f, given, data);
     return e ? -1 : 0;
 }
+
+static int none_given(const char *parameter, const void *data)
+{
+    (void)parameter;
+    (void)data;
+    return 0;
+}
+
+int model_format(const struct model *m, struct call *f)
+{
+    int e = 0;
+    for (int i = 0; !e && i < m->n; i++)
+        e = set_format(m, &m->taken[i], f, none_given, NULL);
+    return e;
+}

@@ -32,6 +32,9 @@ void model_close(struct model *m);
 typedef int model_given(const char *parameter, const void *data);
 int model_sizes(const struct model *m, struct call *f, model_given *given, const void *data);
 
+/* Sets the format of a call to that of the tensors, and no size; nonzero after err_set(). */
+int model_format(const struct model *m, struct call *f);
+
 /* The shape that a tensor must have as argument `arg`: that of the weights that bytes stand for. */
 const char *model_shape(const struct call *f, int arg);
 

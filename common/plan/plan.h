@@ -35,7 +35,8 @@
  * where they make sense: op, input, file, group, kernel and all of [experiment] but backends and
  * checks take one value.  A range in a list of a [trial] is replaced by its numbers before the plan
  * is made; random ones depend on the experiment's seed, the key and the range alone.  A parameter
- * that is set must apply to every trial of its section, and a trial must fit into memory.
+ * that is set must apply to a trial of its section; to others it need not, and keeps its default
+ * there (combinations.h).  A trial must fit into memory.
  *
  * The same words, "e74 state=diagonal nonlin=tanh seed=3 repeats=0", are a
  * plan of one section: keys of [experiment] differ from those of a trial

@@ -9,9 +9,11 @@
 #include "common/report/time_text.h"
 #include "common/report/trip_text.h"
 
-enum {
-    SECTION_GOES = 3
-}; /* after what memory takes: the settings say more than their section's name */
+/* Settings that others say as well leave after what memory takes. */
+static int goes(const char *setting)
+{
+    return strcmp(setting, "section") == 0 || strcmp(setting, "params") == 0 ? 3 : 0;
+}
 
 static void check_columns(struct table *t, const struct group *g, const struct experiment *x)
 {
@@ -51,9 +53,9 @@ static void add_settings(struct group *g, const struct experiment *x)
             setting_value(&t[j], name[i], value);
             numbers = !*value || is_number(value);
         }
+        numbers |= strcmp(name[i], "params") == 0;
         memcpy(g->varying[g->n_varying++], name[i], MAX_SETTING);
-        table_add(&g->table, name[i], width, numbers ? NUMBER : WORDS,
-                  strcmp(name[i], "section") == 0 ? SECTION_GOES : 0);
+        table_add(&g->table, name[i], width, numbers ? NUMBER : WORDS, goes(name[i]));
     }
     g->table.n_settings = g->n_varying;
 }

@@ -10,7 +10,7 @@
 #include "common/page/page.h"
 #include "common/page/svg.h"
 
-enum { MAX_RUNGS = 64, MAX_SHOWN = 1000, MAX_OPEN = 12 };
+enum { MAX_RUNGS = 64, MAX_SHOWN = 500, MAX_OPEN = 12 };
 
 /* Of one trial and backend: both passes of each kernel; backward NULL: it has none. */
 struct ladder {
@@ -106,7 +106,7 @@ static void ladder(FILE *to, const struct ladder *l, int *left)
     }
     html_table(to, backward ? "<Backend|<Kernel|<Forward|Speed|Median|<Backward|Speed|Median"
                             : "<Backend|<Kernel|<Forward|Speed|Median");
-    for (int i = 0; i<l->n && * left> 0; i++, --*left) {
+    for (int i = 0; i < l->n && page_take(to, left); i++) {
         fputs("<tr>", to);
         html_cell(to, l->forward[i]->backend);
         html_cell(to, l->forward[i]->kernel);

@@ -33,6 +33,12 @@ void page_trial_words(FILE *to, const struct page_group *g, const struct page_tr
     }
 }
 
+int page_take(FILE *to, int *left)
+{
+    enum { MAX_BYTES = 1900000 };
+    return *left > 0 && ftell(to) < MAX_BYTES ? (*left)--, 1 : 0;
+}
+
 void page_more(FILE *to, int64_t n, const char *what)
 {
     if (n > 0)

@@ -26,6 +26,8 @@ extern const struct page_section page_plan, page_verdicts, page_times, page_roof
 
 /* What tells a trial from the others of its operation, "3: steps=128 dtype=bf16". */
 void page_trial_words(FILE *to, const struct page_group *g, const struct page_trial *t);
+/* Takes one of the rows that a section may write; 0: none is left, or the page has its length. */
+int page_take(FILE *to, int *left);
 /* "N further ...", unless N is 0. */
 void page_more(FILE *to, int64_t n, const char *what);
 

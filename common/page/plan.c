@@ -94,7 +94,7 @@ static void group(FILE *to, const struct page_dump *d, const struct page_group *
     constants(to, d, g);
     fprintf(to, "<details%s><summary>Trials</summary>\n", g->n <= MAX_OPEN ? " open" : "");
     head(to, g, sections);
-    for (; shown<g->n && * left> 0; shown++, --*left)
+    for (; shown < g->n && page_take(to, left); shown++)
         row(to, g, &d->trial[g->trial[shown]], sections);
     html_table_end(to);
     page_more(to, g->n - shown, "trials");

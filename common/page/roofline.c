@@ -11,7 +11,7 @@
 #include "common/page/page.h"
 
 enum { WIDTH = 860, HEIGHT = 520, LEFT = 92, RIGHT = 20, TOP = 18, BOTTOM = 54 };
-enum { MAX_SHOWN = 1500, MAX_NUMBERED = 99, MAX_OPEN = 40, COLOURS = 8 };
+enum { MAX_SHOWN = 1000, MAX_NUMBERED = 99, MAX_OPEN = 40, COLOURS = 8 };
 
 struct point {
     const struct page_group *group;

@@ -14,7 +14,8 @@ enum { MAX_REASONS = 200000, MAX_SHOWN = 400 };
 struct reason {
     const char *kind, *op, *text; /* a line of `length` bytes */
     size_t length;
-    int trial, at, n;
+    int trial, at; /* the first of them */
+    int n, ops;    /* trials and operations that have it */
 };
 
 struct reasons {
@@ -36,7 +37,7 @@ static void add(struct reasons *r, const char *kind, const struct page_trial *t,
     while (*text && r->n < MAX_REASONS) {
         const size_t length = strcspn(text, "\n");
         if (length && r->list)
-            r->list[r->n] = (struct reason){kind, t->op, text, length, t->number, r->n, 1};
+            r->list[r->n] = (struct reason){kind, t->op, text, length, t->number, r->n, 1, 1};
         r->n += length > 0;
         text += length + (text[length] == '\n');
     }
@@ -57,7 +58,6 @@ static int compare(const struct reason *a, const struct reason *b)
     const size_t n = a->length < b->length ? a->length : b->length;
     int c = strcmp(a->kind, b->kind);
 
-    c = c ? c : strcmp(a->op, b->op);
     c = c ? c : memcmp(a->text, b->text, n);
     return c ? c : (a->length > b->length) - (a->length < b->length);
 }
@@ -65,7 +65,9 @@ static int compare(const struct reason *a, const struct reason *b)
 static int by_text(const void *a, const void *b)
 {
     const struct reason *x = a, *y = b;
-    const int c = compare(x, y);
+    int c = compare(x, y);
+
+    c = c ? c : strcmp(x->op, y->op);
     return c ? c : (x->at > y->at) - (x->at < y->at);
 }
 
@@ -75,17 +77,33 @@ static int by_order(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Equal ones become the first of them. */
+/* One more trial has the reason. */
+static void count(struct reason *r, const struct reason *more, int new_op)
+{
+    r->n++;
+    r->ops += new_op;
+    if (more->at < r->at) {
+        r->at = more->at;
+        r->trial = more->trial;
+    }
+}
+
+/* Equal ones become one. */
 static void join(struct reasons *r)
 {
+    const char *op = NULL;
     int n = 0;
 
     qsort(r->list, (size_t)r->n, sizeof *r->list, by_text);
-    for (int i = 0; i < r->n; i++)
-        if (n && compare(&r->list[n - 1], &r->list[i]) == 0)
-            r->list[n - 1].n++;
+    for (int i = 0; i < r->n; i++) {
+        const struct reason *next = &r->list[i];
+        const char *its = next->op;
+        if (n && compare(&r->list[n - 1], next) == 0)
+            count(&r->list[n - 1], next, strcmp(its, op) != 0);
         else
-            r->list[n++] = r->list[i];
+            r->list[n++] = *next;
+        op = its;
+    }
     r->n = n;
     qsort(r->list, (size_t)n, sizeof *r->list, by_order);
 }
@@ -98,8 +116,9 @@ static int row(FILE *to, const struct reason *r)
         return err_set("no memory for a text");
     fputs("<tr>", to);
     html_cell(to, r->kind);
-    html_cell(to, r->op);
     html_cell(to, text);
+    snprintf(number, sizeof number, "%d operations", r->ops);
+    html_cell(to, r->ops == 1 ? r->op : number);
     snprintf(number, sizeof number, "%d", r->n);
     html_value(to, number);
     snprintf(number, sizeof number, "%d", r->trial);
@@ -119,7 +138,7 @@ static int write(FILE *to, const struct page_dump *d)
         return err_set("no memory for %d reasons", r.n);
     add_all(&r, d);
     join(&r);
-    html_table(to, "<Kind|<Operation|<Reason|Trials|First trial");
+    html_table(to, "<Kind|<Reason|<Operation|Trials|First trial");
     for (int i = 0; !e && i < r.n && i < MAX_SHOWN; i++)
         e = row(to, &r.list[i]);
     html_table_end(to);

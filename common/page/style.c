@@ -49,7 +49,7 @@ const char page_style[] =
     "th{font-weight:600;color:var(--soft);border-bottom-color:var(--soft)}\n"
     "th:first-child,td:first-child{padding-left:.1rem}\n"
     "th.n,td.n{text-align:right}\n"
-    "#skipped td:nth-child(3){white-space:normal;min-width:20rem}\n"
+    "#skipped td:nth-child(2){white-space:normal;min-width:20rem}\n"
     "details{margin:.35rem 0}\nsummary{cursor:pointer;padding:.15rem 0;overflow-wrap:anywhere}\n"
     "details>.wide{margin-left:1.1rem}\n"
     ".settings code,summary code{white-space:nowrap}\n"

@@ -9,7 +9,7 @@
 #include "common/page/page.h"
 #include "common/page/svg.h"
 
-enum { MAX_SHOWN = 1200, MAX_OPEN = 12 };
+enum { MAX_SHOWN = 800, MAX_OPEN = 12 };
 static const double longest = 12; /* a bar in units of the shortest; longer ones are cut */
 
 static int has(const struct page_dump *d)
@@ -98,7 +98,7 @@ static void trial(FILE *to, const struct page_dump *d, const struct page_group *
                          "Min|Max|Attainable|Reached|<Bound by|GFLOP/s|GB/s"
                        : "<Backend|<Kernel|<Pass|<Median, min to max|Median|Min|Max|"
                          "GFLOP/s|GB/s");
-    for (; shown<t->n_times && * left> 0; shown++, --*left)
+    for (; shown < t->n_times && page_take(to, left); shown++)
         row(to, &t->time[shown], full, d->has_ceilings);
     html_table_end(to);
     page_more(to, t->n_times - shown, "rows");

@@ -11,7 +11,7 @@
 #include "common/page/page.h"
 #include "common/page/svg.h"
 
-enum { MAX_FAILED = 200, MAX_LINES_SHOWN = 1000, MAX_SINGLE = 2500 };
+enum { MAX_FAILED = 200, MAX_LINES_SHOWN = 800, MAX_SINGLE = 2000 };
 
 /* A verdict, and where it is in the operation's order. */
 struct seen {
@@ -217,7 +217,7 @@ static int group(FILE *to, const struct page_dump *d, const struct page_group *g
     fprintf(to, " <small>%d verdicts</small></h3>\n", n);
     html_table(to, "<Check|<Kernel|<Tensor|<Verdict|<Error / bound|Worst|Error|Bound|<Where|"
                    "Trial|Verdicts");
-    for (; shown<lines && * left> 0; shown++, --*left)
+    for (; shown < lines && page_take(to, left); shown++)
         line_write(to, &line[shown]);
     html_table_end(to);
     page_more(to, lines - shown, "rows");

@@ -267,7 +267,7 @@ static void legend(FILE *to, const struct roofline *r)
         fputs("</span> ", to);
     }
     fputs("</p>\n<p class=\"note\">Disc: forward; square: backward. FLOPs and bytes are those that "
-          "the operation's contract counts, so a point above the slope used its cache",
+          "the operation's contract counts: a point above the slope found tensors in a cache",
           to);
     fputs(r->n <= MAX_NUMBERED ? ". A point without a number has too little space around it; the "
                                  "table has all.</p>\n"

@@ -23,7 +23,7 @@ void strip_axis(FILE *to);
  * its end. */
 struct bar {
     double full, value, from, to, at;
-    int second; /* of the second colour, and hatched by a lighter end */
+    int second; /* is it of the second colour? */
 };
 void bar_write(FILE *to, const struct bar *b, const char *label);
 

@@ -72,11 +72,12 @@ static int by_order(const void *a, const void *b)
     return (x->seen->at > y->seen->at) - (x->seen->at < y->seen->at);
 }
 
-/* The worst has the largest margin; among equals a failed one, and then the first. */
+/* A failed one is worse than others; among equals, what has the larger margin; then the first. */
 static int is_worse(const struct seen *a, const struct seen *b)
 {
     const double x = margin_of(a->row), y = margin_of(b->row);
-    return x > y || (x == y && kind_of(a->row) > kind_of(b->row));
+    const int bad = kind_of(a->row) == STRIP_BAD, other = kind_of(b->row) == STRIP_BAD;
+    return bad != other ? bad : x > y;
 }
 
 static struct line line_of(const struct seen *seen, int n)

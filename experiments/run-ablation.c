@@ -20,6 +20,7 @@
 #include "experiments/begin.h"
 #include "experiments/judge.h"
 #include "experiments/list.h"
+#include "experiments/page.h"
 #include "experiments/random.h"
 
 enum {
@@ -38,6 +39,7 @@ static const char usage[] =
     "                    [--judge sampled]\n"
     "       run-ablation --inputs 'OP KEY=VALUE...' -o FILE.h5\n"
     "       run-ablation judge FILE.h5 [--as NAME] [--tsv] [--verbose]\n"
+    "       run-ablation --report FILE.h5 [-o FILE.html]\n"
     "\n"
     "Run every trial that FILE.ini describes on every backend that is there,\n"
     "judge the gradients by differences and the GPU by the CPU oracle, and save\n"
@@ -67,6 +69,8 @@ static const char usage[] =
     "      judge FILE.h5    judge what other programs wrote beside these inputs, each into its\n"
     "                       groups /trial/NNNN/NAME; the verdicts go into the file\n"
     "      --as NAME    ... of this program alone\n"
+    "      --report FILE.h5     write one page of HTML on what is in a dump, FILE.html or as -o\n"
+    "                       says: plan, verdicts, times, roofline, ladders; nothing runs\n"
     "      --list       the operations, one per line, and the keys of an ini file\n"
     "      --list OP    the operation's parameters, tensors, cost and kernels\n"
     "      --list FILE.gguf\n"
@@ -83,7 +87,7 @@ static const char usage[] =
 struct options {
     const char *words, *file, *output, *baseline, *threshold;
     struct random_words random;
-    const char *inputs;
+    const char *inputs, *report;
     struct judge_words judge;
     int plan, resume, force, tsv, verbose, list, help, version;
     int given; /* how many options there are */
@@ -440,6 +444,13 @@ static int parse_inputs(struct options *o)
     return 0;
 }
 
+static int check_report(const struct options *o)
+{
+    if (o->file)
+        return err_set("--report takes one file; leave out %s", o->file);
+    return o->given != 1 + (o->output != NULL) ? err_set("--report takes only -o beside it") : 0;
+}
+
 /* The words behind the options, and which options go with them. */
 static int parse_operands(int argc, char **argv, struct options *o)
 {
@@ -456,6 +467,8 @@ static int parse_operands(int argc, char **argv, struct options *o)
                        o->list ? "operations" : "files");
     if (o->list || o->help || o->version)
         return 0;
+    if (o->report)
+        return check_report(o);
     if (check_random(o))
         return -1;
     if (o->inputs && (o->random.n || parse_inputs(o)))
@@ -482,6 +495,7 @@ enum {
     OPT_JUDGE,
     OPT_INPUTS,
     OPT_AS,
+    OPT_REPORT,
     OPT_LIST,
     OPT_VERSION
 };
@@ -502,6 +516,7 @@ static const struct option known[] = {
     {"judge", required_argument, NULL, OPT_JUDGE},
     {"inputs", required_argument, NULL, OPT_INPUTS},
     {"as", required_argument, NULL, OPT_AS},
+    {"report", required_argument, NULL, OPT_REPORT},
     {"list", no_argument, NULL, OPT_LIST},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -532,6 +547,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_JUDGE: o->random.judge = optarg; break;
         case OPT_INPUTS: o->inputs = optarg; break;
         case OPT_AS: o->judge.as = optarg; break;
+        case OPT_REPORT: o->report = optarg; break;
         case OPT_LIST: o->list = 1; break;
         case 'h': o->help = 1; break;
         case OPT_VERSION: o->version = 1; break;
@@ -596,6 +612,10 @@ int main(int argc, char **argv)
     if (options.judge.file) {
         int status = judge_command(&options.judge);
         return finish(status == BAD_INPUT && *err_text() ? complain(status) : status);
+    }
+    if (options.report) {
+        int status = page_command(options.report, options.output);
+        return finish(status == BAD_INPUT ? complain(status) : status);
     }
     int errors =
         options.words ? plan_words(options.words, &x, stderr) : plan_read(options.file, &x, stderr);

@@ -31,6 +31,7 @@
 
 #include "common/ablate.h"
 #include "common/base/err.h"
+#include "common/page/page.h"
 #include "common/report/baseline.h"
 #include "common/report/unused.h"
 #include "common/run/input.h"
@@ -404,6 +405,19 @@ static void read_times(void)
     dump_times_free(d);
 }
 
+static void read_page(void)
+{
+    struct page_dump *d = page_dump_read(MUTATED);
+    FILE *to = d ? fopen("/dev/null", "w") : NULL;
+
+    says_why(!d, "page_dump_read");
+    if (to) {
+        says_why(page_write(to, d), "page_write");
+        fclose(to);
+    }
+    page_dump_free(d);
+}
+
 static void read_input(void)
 {
     struct trial t = plan.trial[0];
@@ -453,6 +467,7 @@ static void read_all(void)
     snprintf(plan.output, sizeof plan.output, "%s", MUTATED);
     read_library();
     read_times();
+    read_page();
     read_input();
     says_why(store_may_write(&plan, 0), "store_may_write");
     go_on(STORE_RESUME);

@@ -11,6 +11,7 @@ trap 'rm -rf "$tmp"' EXIT
 cat >"$tmp/order" <<'END'
 experiments
 common
+common/page
 common/report
 common/store
 common/run

@@ -57,7 +57,7 @@ look, think, remember   | read, update, write            | code | ref/
 lively                  | nonzero state                  | text | all
 nudge, nudged           | perturb                        | text | all
 foretold                | predicted                      | text | all
-caution                 | warning                        | text | common/ gpu/ ref/ experiments/ tests/
+caution                 | warning                        | text | common/ gpu/ ref/ experiments/ tests/ -common/page/dump.c
 give registers          | setmaxnreg                     | text | all
 take registers          | setmaxnreg                     | text | all
 stretch                 | segment, run, interval         | text | gpu/ ref/ common/

@@ -161,6 +161,16 @@ int h5_get_int(hid_t at, const char *name, int64_t *value)
     return e;
 }
 
+int h5_get_double(hid_t at, const char *name, double *value)
+{
+    struct one o;
+    if (open_one(at, name, H5T_FLOAT, "number", &o))
+        return -1;
+    int e = H5Aread(o.a, H5T_NATIVE_DOUBLE, value) < 0 ? h5_cannot("read attribute %s", name) : 0;
+    close_one(&o);
+    return e;
+}
+
 static char *variable_text(const struct one *o, const char *name)
 {
     hid_t type = text_of(H5T_VARIABLE, H5Tget_cset(o->type));

@@ -1,0 +1,369 @@
+/* Reads a dump for a page (dump.h). */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/base/file.h"
+#include "common/base/grow.h"
+#include "common/base/h5.h"
+#include "common/page/dump.h"
+#include "common/store/header.h"
+
+enum { MAX_COUNT = 100000000, MAX_ROWS = 100000, MAX_ALL_ROWS = 2000000, MAX_GROUPS = 256 };
+
+/* ---- attributes ---- */
+
+/* A text to be freed, "" where there is none; NULL: no memory. */
+static char *text_of(hid_t at, const char *name)
+{
+    char *text = h5_get_text(at, name);
+    return text ? text : strdup("");
+}
+
+static int64_t count_of(hid_t at, const char *name)
+{
+    int64_t n = 0;
+    return h5_get_int(at, name, &n) || n < 0 ? 0 : n < MAX_COUNT ? n : MAX_COUNT;
+}
+
+static void read_ceilings(hid_t file, struct page_dump *d)
+{
+    struct ceilings *c = &d->ceilings;
+    hid_t g =
+        H5Lexists(file, "ceilings", H5P_DEFAULT) > 0 ? H5Gopen2(file, "ceilings", H5P_DEFAULT) : -1;
+
+    d->has_ceilings =
+        g >= 0 && !h5_get_double(g, "memory", &c->memory) &&
+        !h5_get_double(g, "tensor", &c->tensor) && !h5_get_double(g, "fp32", &c->fp32) &&
+        !h5_get_double(g, "special", &c->special) && c->memory > 0 && c->fp32 > 0 && c->tensor > 0;
+    h5_drop(g);
+}
+
+static int read_root(hid_t file, struct page_dump *d)
+{
+    static const char *const names[] = {
+#define FACT_NAME(name, label) #name,
+        PAGE_FACTS(FACT_NAME)};
+    hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
+    int e = root < 0 || !(d->name = text_of(root, "name")) || !(d->ini = text_of(root, "ini"));
+
+    for (int i = 0; !e && i < N_FACTS; i++)
+        e = !(d->fact[i] = text_of(root, names[i]));
+    h5_drop(root);
+    if (!e)
+        read_ceilings(file, d);
+    return e ? err_set("cannot be read") : 0;
+}
+
+/* ---- tables ---- */
+
+/* The column as it is called in that schema. */
+static const char *then_called(const char *name, int schema)
+{
+    static const char *const then[][2] = {
+        {"runs", "repeats"}, {"method", "caches"}, {"median_no_graph", "plain"}};
+
+    for (size_t i = 0; schema == 1 && i < COUNT(then); i++)
+        if (strcmp(name, then[i][0]) == 0)
+            return then[i][1];
+    return name;
+}
+
+/* The type of the rows in memory.  HDF5 matches columns by name, and leaves others as they are. */
+static hid_t row_type(const struct column *c, size_t size, int schema)
+{
+    hid_t text = h5_text_type(), type = text < 0 ? -1 : H5Tcreate(H5T_COMPOUND, size);
+
+    for (; type >= 0 && c->name; c++)
+        if (c->shown & IN_DUMP && H5Tinsert(type, then_called(c->name, schema), c->offset,
+                                            c->kind == 's'   ? text
+                                            : c->kind == 'd' ? H5T_NATIVE_DOUBLE
+                                                             : H5T_NATIVE_INT64) < 0) {
+            h5_drop(type);
+            type = -1;
+        }
+    h5_drop(text);
+    return type < 0 ? h5_cannot("make the type of a row") : type;
+}
+
+/* HDF5 gives NULL for a text that is empty, or whose column is not there: each such text of the
+ * rows becomes `to`, or the other way round before HDF5 frees them. */
+static const char none[] = "";
+
+static void replace_texts(const struct column *column, void *rows, int n, size_t size,
+                          const char *from, const char *to)
+{
+    for (int i = 0; i < n; i++)
+        for (const struct column *c = column; c->name; c++) {
+            const char **text = (const char **)((char *)rows + (size_t)i * size + c->offset);
+            if (c->kind == 's' && *text == from)
+                *text = to;
+        }
+}
+
+static void free_rows(const struct column *column, hid_t type, void *rows, int n)
+{
+    const size_t size = type < 0 ? 0 : H5Tget_size(type);
+    const hsize_t dim = (hsize_t)n;
+    hid_t space = n ? H5Screate_simple(1, &dim, NULL) : -1;
+
+    if (space >= 0) {
+        replace_texts(column, rows, n, size, none, NULL);
+        H5Dvlen_reclaim(type, space, H5P_DEFAULT, rows);
+    }
+    h5_drop(space);
+    free(rows);
+}
+
+/* A table of a trial, if it is there: *rows gets its rows and *n how many. */
+static int read_table(hid_t trial, const char *name, hid_t type, size_t size, void **rows, int *n)
+{
+    if (H5Lexists(trial, name, H5P_DEFAULT) <= 0)
+        return 0;
+    hid_t table = H5Dopen2(trial, name, H5P_DEFAULT), is = table < 0 ? -1 : H5Dget_type(table);
+    int e = is < 0                             ? h5_cannot("open the table %s", name)
+            : H5Tget_class(is) != H5T_COMPOUND ? err_set("%s is no table", name)
+                                               : 0;
+    int there = e ? -1 : h5_table_rows(table, name, MAX_ROWS);
+    e = there < 0;
+    if (!e && !(*rows = calloc((size_t)there + 1, size)))
+        e = err_set("no memory for %d rows of the table %s", there, name);
+    if (!e && there && H5Dread(table, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *rows) < 0)
+        e = h5_cannot("read the table %s", name);
+    else if (!e)
+        *n = there;
+    h5_drop(is);
+    h5_drop(table);
+    return e ? -1 : 0;
+}
+
+/* ---- a trial ---- */
+
+/* Cuts "e74 steps=128 file="a b"" into its operation and settings, in place; blanks between quotes
+ * belong to a value. */
+static void cut_words(struct page_trial *t)
+{
+    char *at = t->words;
+
+    t->op = at;
+    for (int first = 1; *at; first = 0) {
+        char *word = at, *equals;
+        int quoted = 0;
+        for (; *at && (quoted || *at != ' '); at++)
+            quoted ^= *at == '"';
+        while (*at == ' ')
+            *at++ = 0;
+        if (first || t->n_settings == MAX_WORDS || !(equals = strchr(word, '=')))
+            continue;
+        *equals = 0;
+        t->setting[t->n_settings++] = (struct setting){word, equals + 1};
+    }
+}
+
+/* The trial's tables; n counts all rows. */
+static int read_trial_tables(const struct page_dump *d, hid_t g, struct page_trial *t, int64_t *n)
+{
+    if (read_table(g, "check", d->check_type, sizeof *t->check, (void **)&t->check, &t->n_checks) ||
+        read_table(g, "time", d->time_type, sizeof *t->time, (void **)&t->time, &t->n_times))
+        return -1;
+    replace_texts(check_columns, t->check, t->n_checks, sizeof *t->check, NULL, none);
+    replace_texts(time_columns, t->time, t->n_times, sizeof *t->time, NULL, none);
+    int failed = 0;
+    for (int i = 0; i < t->n_checks; i++)
+        failed += strcmp(t->check[i].verdict, "fail") == 0;
+    /* another program may have written rows, and no counts */
+    t->checks = t->checks > t->n_checks ? t->checks : t->n_checks;
+    t->failed = t->failed > failed ? t->failed : failed;
+    *n += t->n_checks + t->n_times;
+    return *n > MAX_ALL_ROWS ? err_set("the tables have more than %d rows", MAX_ALL_ROWS) : 0;
+}
+
+static int read_trial(struct page_dump *d, hid_t g, struct page_trial *t, int64_t *n)
+{
+    if (!(t->line = h5_get_text(g, "line")) || !(t->words = strdup(t->line)) ||
+        !(t->section = text_of(g, "section")) || !(t->skips = text_of(g, "skips")) ||
+        !(t->declined = text_of(g, "declined")) || !(t->warning = text_of(g, "warning")))
+        return -1;
+    if (!*t->warning) {
+        free(t->warning);
+        if (!(t->warning = text_of(g, "caution"))) /* in ablate-1 */
+            return err_set("no memory for a text");
+    }
+    cut_words(t);
+    t->checks = count_of(g, "n_checks");
+    t->failed = count_of(g, "failed");
+    t->unjudged = count_of(g, "unjudged");
+    t->skipped = count_of(g, "skipped");
+    t->complete = count_of(g, "complete") > 0;
+    return t->complete ? read_trial_tables(d, g, t, n) : 0;
+}
+
+static int read_trials(hid_t file, struct page_dump *d)
+{
+    const int n = header_trials(file);
+    int64_t rows = 0;
+    int e = 0;
+
+    if (n < 0)
+        return -1;
+    if (!(d->trial = calloc((size_t)n + 1, sizeof *d->trial)))
+        return err_set("no memory for %d trials", n);
+    for (int i = 0; !e && i < n; i++) {
+        hid_t g = header_trial(file, i);
+        d->trial[i].number = i + 1;
+        d->n = i + 1;
+        e = g < 0 || read_trial(d, g, &d->trial[i], &rows) ? err_at("trial %d", i + 1) : 0;
+        h5_drop(g);
+    }
+    return e;
+}
+
+/* ---- trials of an operation ---- */
+
+static struct page_group *group_of(struct page_dump *d, const char *op)
+{
+    for (int i = 0; i < d->n_groups; i++)
+        if (strcmp(d->group[i].op, op) == 0)
+            return &d->group[i];
+    if (d->n_groups == MAX_GROUPS)
+        return err_null("has more than %d operations", MAX_GROUPS);
+    struct page_group *g = &d->group[d->n_groups];
+    if (!(g->trial = calloc((size_t)d->n, sizeof *g->trial)))
+        return err_null("no memory for %d trials", d->n);
+    d->n_groups++;
+    g->op = op;
+    return g;
+}
+
+const char *page_setting(const struct page_trial *t, const char *key)
+{
+    for (int i = 0; i < t->n_settings; i++)
+        if (strcmp(t->setting[i].key, key) == 0)
+            return t->setting[i].value;
+    return "";
+}
+
+static int is_constant(const struct page_dump *d, const struct page_group *g, const char *key)
+{
+    const char *value = page_setting(&d->trial[g->trial[0]], key);
+
+    for (int i = 1; i < g->n; i++)
+        if (strcmp(page_setting(&d->trial[g->trial[i]], key), value) != 0)
+            return 0;
+    return 1;
+}
+
+static int has_key(const char *const *list, int n, const char *key)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(list[i], key) == 0)
+            return 1;
+    return 0;
+}
+
+/* The keys of all trials, in the order in which they come. */
+static void find_keys(const struct page_dump *d, struct page_group *g)
+{
+    const char *key[MAX_WORDS];
+    int n = 0;
+
+    for (int i = 0; i < g->n; i++) {
+        const struct page_trial *t = &d->trial[g->trial[i]];
+        for (int k = 0; k < t->n_settings; k++)
+            if (n < MAX_WORDS && !has_key(key, n, t->setting[k].key))
+                key[n++] = t->setting[k].key;
+    }
+    for (int k = 0; k < n; k++)
+        if (is_constant(d, g, key[k]))
+            g->constant[g->n_constant++] = key[k];
+        else
+            g->varying[g->n_varying++] = key[k];
+}
+
+static int find_groups(struct page_dump *d)
+{
+    if (!(d->group = calloc(MAX_GROUPS, sizeof *d->group)))
+        return err_set("no memory for a list");
+    for (int i = 0; i < d->n; i++) {
+        struct page_group *g = group_of(d, d->trial[i].op);
+        if (!g)
+            return -1;
+        g->trial[g->n++] = i;
+    }
+    for (int i = 0; i < d->n_groups; i++)
+        find_keys(d, &d->group[i]);
+    return 0;
+}
+
+/* ---- the file ---- */
+
+static int read_dump(const char *name, struct page_dump *d)
+{
+    const char *why = file_unreadable(name);
+    if (why)
+        return err_set("%s", why);
+    if (H5Fis_hdf5(name) <= 0)
+        return err_set("is no HDF5 file");
+    hid_t file = H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0)
+        return err_set("cannot be read: %s", h5_reason());
+    const int schema = header_schema(file);
+    int e = !schema ||
+            (d->check_type = row_type(check_columns, sizeof(struct check_row), schema)) < 0 ||
+            (d->time_type = row_type(time_columns, sizeof(struct time_row), schema)) < 0 ||
+            read_root(file, d) || read_trials(file, d) || find_groups(d);
+    H5Fclose(file);
+    return e ? -1 : 0;
+}
+
+struct page_dump *page_dump_read(const char *file)
+{
+    struct page_dump *d = calloc(1, sizeof *d);
+    int e;
+
+    if (!d)
+        return err_null("no memory for %s", file);
+    d->check_type = d->time_type = -1;
+    H5E_BEGIN_TRY
+    {
+        e = read_dump(file, d);
+    }
+    H5E_END_TRY
+    if (!e)
+        return d;
+    err_at("%s", file);
+    page_dump_free(d);
+    return NULL;
+}
+
+void page_dump_free(struct page_dump *d)
+{
+    for (int i = 0; d && i < d->n; i++) {
+        struct page_trial *t = &d->trial[i];
+        free_rows(check_columns, d->check_type, t->check, t->n_checks);
+        free_rows(time_columns, d->time_type, t->time, t->n_times);
+        free(t->line);
+        free(t->words);
+        free(t->section);
+        free(t->skips);
+        free(t->declined);
+        free(t->warning);
+    }
+    for (int i = 0; d && i < d->n_groups; i++)
+        free(d->group[i].trial);
+    for (int i = 0; d && i < N_FACTS; i++)
+        free(d->fact[i]);
+    if (d) {
+        h5_drop(d->check_type);
+        h5_drop(d->time_type);
+        free(d->name);
+        free(d->ini);
+        free(d->trial);
+        free(d->group);
+    }
+    free(d);
+}

@@ -1,0 +1,146 @@
+/* Writes HTML (html.h). */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/page/html.h"
+
+enum { MAX_TEXT = 400, MAX_LINES = 1 << 16 };
+
+/* The length of the character of UTF-8 at c, which XML allows; 0: it is none. */
+static int character(const unsigned char *c)
+{
+    const int more = *c < 0x80 ? 0 : *c < 0xc2 ? -1 : *c < 0xe0 ? 1 : *c < 0xf0 ? 2 : 3;
+    unsigned code = more < 1 ? *c : *c & (0x3fu >> more);
+
+    if (more < 0 || *c > 0xf4)
+        return 0;
+    for (int i = 1; i <= more; i++) {
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (c[i] & 0x3fu);
+    }
+    const int too_long = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
+    const int bidi = (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+    return too_long || bidi || code < 0x20 || (code >= 0x7f && code < 0xa0) || code > 0x10ffff ||
+                   (code >= 0xd800 && code < 0xe000) || (code & 0xfffe) == 0xfffe
+               ? 0
+               : more + 1;
+}
+
+static void write_text(FILE *to, const char *text, size_t max, const char *also)
+{
+    const unsigned char *c = (const void *)text;
+    static const char special[] = "&<>\"'";
+    static const char *const reference[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+
+    for (size_t n = 0; *c; n++) {
+        const char *s = strchr(special, *c);
+        const int bytes = strchr(also, *c) ? 1 : character(c);
+        if (n == max) {
+            fputs("…", to);
+            return;
+        }
+        if (s)
+            fputs(reference[s - special], to);
+        else if (bytes)
+            fwrite(c, 1, (size_t)bytes, to);
+        else
+            fprintf(to, "\\x%02x", *c);
+        c += bytes ? bytes : 1;
+    }
+}
+
+void html_text(FILE *to, const char *text)
+{
+    write_text(to, text, MAX_TEXT, "");
+}
+
+void html_lines(FILE *to, const char *text)
+{
+    write_text(to, text, MAX_LINES, "\n\t");
+}
+
+const char *html_number(double x, char text[32])
+{
+    const double size = fabs(x);
+
+    if (isnan(x))
+        snprintf(text, 32, "–");
+    else if (isinf(x))
+        snprintf(text, 32, x > 0 ? "∞" : "−∞");
+    else if (x == 0)
+        snprintf(text, 32, "0");
+    else if (size < 1e-3 || size >= 1e6)
+        snprintf(text, 32, size >= 1e6 && size < 1e9 ? "%.0f" : "%.2e", x);
+    else
+        snprintf(text, 32, "%.*f", size < 0.1 ? 4 : size < 1 ? 3 : size < 10 ? 2 : size < 100, x);
+    return text;
+}
+
+const char *html_seconds(double s, char text[32])
+{
+    const double x = s * (s < 1e-3 ? 1e6 : s < 1 ? 1e3 : 1);
+
+    if (!(s > 0) || s > 1e9)
+        snprintf(text, 32, "–");
+    else
+        snprintf(text, 32, "%.*f %s",
+                 x < 10    ? 2
+                 : x < 100 ? 1
+                           : 0,
+                 x,
+                 s < 1e-3 ? "µs"
+                 : s < 1  ? "ms"
+                          : "s");
+    return text;
+}
+
+/* ---- tables ---- */
+
+void html_table(FILE *to, const char *heads)
+{
+    fputs("<div class=\"wide\" tabindex=\"0\"><table><thead><tr>", to);
+    for (const char *at = heads; *at;) {
+        const int words = *at == '<';
+        const size_t n = strcspn(at + words, "|");
+        fprintf(to, "<th scope=\"col\"%s>%.*s</th>", words ? "" : " class=\"n\"", (int)n,
+                at + words);
+        at += n + (size_t)words;
+        at += *at == '|';
+    }
+    fputs("</tr></thead>\n<tbody>\n", to);
+}
+
+void html_table_end(FILE *to)
+{
+    fputs("</tbody></table></div>\n", to);
+}
+
+static void cell(FILE *to, const char *class, const char *text)
+{
+    fprintf(to, "<td%s>", class);
+    html_text(to, text);
+    fputs("</td>", to);
+}
+
+void html_cell(FILE *to, const char *text)
+{
+    cell(to, "", text);
+}
+
+void html_value(FILE *to, const char *text)
+{
+    cell(to, " class=\"n\"", text);
+}
+
+void html_verdict(FILE *to, const char *verdict)
+{
+    cell(to,
+         strcmp(verdict, "pass") == 0               ? " class=\"good\""
+         : strcmp(verdict, "fail") == 0             ? " class=\"bad\""
+         : strcmp(verdict, "cannot be judged") == 0 ? " class=\"unsure\""
+                                                    : "",
+         verdict);
+}

@@ -1,0 +1,210 @@
+#!/bin/sh
+# run-ablation --report: a dump as one page of HTML.  TAP on stdout.  Any Python will do: its own
+# html.parser reads the page.
+python=${PYTHON:-python3}
+if ! "$python" -c 'import html.parser' 2>/dev/null; then
+    echo "1..0 # SKIP no Python"
+    exit 0
+fi
+program=$PWD/run-ablation
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate.XXXXXX") || exit 1
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+srcdir=$(cd "${srcdir:-.}" && pwd)
+cd "$tmp" || exit 1
+n=0
+
+# ok WHAT COMMAND...: the last run's output is shown if it fails.
+ok() {
+    n=$((n + 1)) what=$1
+    shift
+    if "$@"; then
+        echo "ok $n - $what"
+    else
+        echo "not ok $n - $what"
+        sed 's/^/# /' out | tail -15
+    fi
+}
+# exits STATUS ARGUMENTS...: the program's exit status; its output is in the file out.
+exits() {
+    want=$1
+    shift
+    "$program" "$@" >out 2>&1
+    test $? = "$want"
+}
+says() {
+    grep -qF -- "$1" out
+}
+# refuses SENTENCE ARGUMENTS...: status 2, one line, and no new file.
+refuses() {
+    sentence=$1
+    shift
+    ls -a >before
+    exits 2 "$@" && says "$sentence" && test "$(wc -l <out)" = 1 && ls -a | cmp -s - before
+}
+# page FILE EXPRESSION: of `text`, what a reader sees; `rows`, its tables' rows as lists of cells;
+# and `source`.  The page must be well-formed, and need nothing from elsewhere.
+cat >page.py <<'END'
+import html.parser, re, sys
+class Page(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.text, self.rows, self.cell = [], [], [], None
+    def handle_starttag(self, tag, attributes):
+        assert tag not in ("script", "link", "img", "iframe", "object", "base"), tag
+        for name, value in attributes:
+            assert name not in ("src", "srcset", "data", "action", "style") and name[:2] != "on", name
+            assert name not in ("href", "xlink:href") or value[0] == "#", value
+        if tag != "meta":
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.cell = []
+    def handle_startendtag(self, tag, attributes):
+        assert "svg" in self.open, tag
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, (tag, self.getpos())
+        if tag in ("td", "th"):
+            self.rows[-1].append("".join(self.cell))
+            self.cell = None
+    def handle_data(self, data):
+        if "style" in self.open:
+            assert "url(" not in data and "@import" not in data
+        else:
+            self.text.append(data)
+            if self.cell is not None:
+                self.cell.append(data)
+source = open(sys.argv[1], encoding="utf-8").read()
+page = Page()
+page.feed(source)
+page.close()
+text, rows = "".join(page.text), page.rows
+assert page.open == [] and source.startswith("<!doctype html>") and '<html lang="en">' in source
+assert "://" not in source
+def near(cell, value):
+    """A number of three digits."""
+    return abs(float(cell) - value) <= 6e-3 * abs(value)
+def records(name):
+    lines = [l.rstrip("\n").split("\t") for l in open(name, encoding="utf-8") if l[0] not in "#\n"]
+    head = lines[0]
+    return [dict(zip(head, l)) for l in lines[1:] if len(l) == len(head)]
+def seconds(cell):
+    number, unit = cell.split()
+    return float(number) * {"µs": 1e-6, "ms": 1e-3, "s": 1}[unit]
+END
+page() {
+    { cat page.py && printf 'assert %s\n' "$2"; } >now.py
+    "$python" now.py "$1" >out 2>&1
+}
+
+# ---- verdicts ----
+
+cat >small.ini <<'END'
+[experiment]
+name = small
+checks = differences, properties
+repeats = 2
+[trial a<b & "c"]
+op = softmax
+rows = 3
+columns = 5, 7
+[trial tanh]
+op = e74_cell
+steps = 4
+batch = 2
+n_state = 3
+END
+"$program" --tsv small.ini >small.tsv 2>out
+ok 'a dump' test -s small.h5
+ok 'becomes a page beside it' exits 0 --report small.h5
+ok 'which is named, with its length' says "wrote small.html, $(wc -c <small.html | tr -d ' ') bytes"
+ok 'it is well-formed, with no script and nothing from elsewhere' page small.html True
+ok 'it has light and dark, and narrow screens' page small.html \
+    '"prefers-color-scheme:dark" in source and "viewport" in source and "max-width:40rem" in source'
+ok 'its verdict is the run'"'"'s' page small.html \
+    '"Passed: all %d checks" % sum(r["verdict"] == "pass" for r in records("small.tsv")) in text'
+cat >>page.py <<'END'
+def verdicts(name):
+    """Each verdict of the run has a row in which error and bound are these."""
+    wanted = [r for r in records(name) if r["bound"]]
+    for r in wanted:
+        assert any(row[:3] == [r["check"], (r["backend"] + " " + r["kernel"]), r["tensor"]] and
+                   near(row[4], float(r["value"])) and near(row[5], float(r["bound"]))
+                   for row in rows if len(row) == 8), r
+    return len(wanted) > 10
+END
+ok 'it has the error and bound of each check' page small.html 'verdicts("small.tsv")'
+ok 'a section'"'"'s name is text' page small.html \
+    "'a<b & \"c\"' in text and 'a&lt;b &amp; &quot;c&quot;' in source"
+ok 'and the ini text' page small.html "'n_state = 3' in text"
+ok 'the plan has all trials' page small.html 'text.count("pass") > 3 and "e74_cell" in text'
+ok 'figures have a text' page small.html \
+    'source.count("<svg ") == source.count("aria-label=\"worst") + source.count("aria-label=\"median")'
+cp small.html first.html
+ok 'the page is replaced' exits 0 --report small.h5
+ok 'by the same bytes' cmp first.html small.html
+cp small.h5 other.h5
+ok 'of a copy, to another place' exits 0 --report other.h5 -o there.html
+ok 'the same bytes' cmp first.html there.html
+
+# ---- a failed check: a tanh that is wrong ----
+
+echo 'double tanh(double x) { return x / (x < 0 ? 1 - x : 1 + x); }' >tanh.c
+${CC:-cc} -shared -fPIC -o tanh.so tanh.c
+LD_PRELOAD="$tmp/tanh.so${LD_PRELOAD:+:$LD_PRELOAD}" \
+    ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$program" --tsv \
+    -t 'e74_cell steps=4 batch=2 n_state=3 checks=differences repeats=0' -o bad.h5 >bad.tsv 2>out
+ok 'a run that fails' grep -q '	fail	' bad.tsv
+ok 'has a page, too' exits 0 --report bad.h5
+ok 'which says so first' page bad.html '"Failed: " in text[:text.index("Device")]'
+ok 'with the words of the trial' page bad.html \
+    'any(row[-2] == "fail" and row[-1].startswith("e74_cell state=") for row in rows)'
+ok 'and in the table of the check' page bad.html \
+    'any(row[3].endswith(" failed") for row in rows if len(row) == 11) and "class=\"bad\"" in source'
+
+# ---- times ----
+
+"$program" --tsv -t 'softmax rows=64,128 columns=256 measure=time' -o time.h5 >time.tsv 2>out
+"$program" --report time.h5 >out 2>&1
+cat >>page.py <<'END'
+def times(name):
+    wanted = [r for r in records(name) if r.get("median")]
+    for r in wanted:
+        assert any(row[:3] == [r["backend"], r["kernel"], r["pass"]] and len(row) > 7 and
+                   abs(seconds(row[4]) / float(r["median"]) - 1) < 6e-3 for row in rows), r
+    return len(wanted) >= 4
+END
+ok 'a page has the median of each time' page time.html 'times("time.tsv")'
+ok 'and without a GPU no roofline' page time.html '"id=\"roofline\"" not in source'
+ok 'an earlier schema' exits 0 --report "$srcdir/tests/ablate-1.h5" -o earlier.html
+ok 'has a page' page earlier.html '"ref32" in text and any(len(row) > 7 for row in rows)'
+
+# ---- many trials ----
+
+printf '[experiment]\nname = many\nchecks = properties\nrepeats = 1\nsave = none\n[trial]\nop = silu
+rows = 1 .. 50\ndim = 1 .. 24\n' >many.ini
+"$program" many.ini >out 2>&1
+ok 'a dump of 1200 trials' exits 0 --report many.h5
+ok 'has a page below 2 MB' test "$(wc -c <many.html)" -lt 2000000
+ok 'with all trials in a row' page many.html 'any(row[-1] == "1200" for row in rows)'
+ok 'and says what it leaves out' page many.html '"are not shown here" in text'
+
+# ---- what is refused ----
+
+ok 'no file' refuses 'nothing.h5: No such file or directory' --report nothing.h5
+ok 'a file that is no dump' refuses 'small.ini: is no HDF5 file' --report small.ini
+head -c 20000 small.h5 >cut.h5
+ok 'a dump that is cut off' refuses 'cut.h5: cannot be read: ' --report cut.h5
+: >empty.h5
+ok 'an empty file' refuses 'empty.h5: is no HDF5 file' --report empty.h5
+ok 'a folder' refuses '.: Is a directory' --report .
+ok 'a page that cannot be written' refuses 'nowhere/x.html: No such file' \
+    --report small.h5 -o nowhere/x.html
+ok 'a dump is not replaced by its page' refuses 'is there and no page of ablate' \
+    --report small.h5 -o small.h5
+ok 'nor another file' refuses 'is there and no page of ablate' --report small.h5 -o small.ini
+ok 'another option' refuses '--report takes only -o beside it' --report small.h5 --force
+ok 'a second file' refuses '--report takes one file; leave out bad.h5' --report small.h5 bad.h5
+ok 'no name of a file' refuses '--report needs an argument' --report
+echo "1..$n"

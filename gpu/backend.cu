@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "gpu/device/clock.cuh"
 #include "gpu/gemm/product.cuh"
+#include "gpu/launches.cuh"
 #include "gpu/lend.cuh"
 
 static void enter(struct context *x)
@@ -398,6 +399,7 @@ enum { EMPTY_GRAPH = -1 };
 static int (*const record)(const struct call *, enum pass, void **) = NULL;
 static int (*const replay)(struct context *, void *) = NULL;
 static void (*const forget)(void *) = NULL;
+static struct launches (*const launches)(const void *) = NULL;
 static const char METHOD[] = "L2 flushed by reading";
 static const double WARM_UP = 0;
 
@@ -413,6 +415,11 @@ static int capture(const struct call *f, enum pass p, cudaGraph_t *graph)
     return e ? e : ended;
 }
 
+struct recorded {
+    cudaGraphExec_t ready;
+    struct launches launches;
+};
+
 static int instantiate(const struct call *f, cudaGraph_t graph, cudaGraphExec_t *ready)
 {
     size_t nodes = 0;
@@ -425,29 +432,39 @@ static int instantiate(const struct call *f, cudaGraph_t graph, cudaGraphExec_t 
 
 static void forget(void *recorded)
 {
-    cudaGraphExecDestroy((cudaGraphExec_t)recorded);
+    struct recorded *r = (struct recorded *)recorded;
+    if (r->ready)
+        cudaGraphExecDestroy(r->ready);
+    free(r);
 }
 
 static int record(const struct call *f, enum pass p, void **recorded)
 {
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t ready = NULL;
-    int e = capture(f, p, &graph);
+    struct recorded *r = (struct recorded *)calloc(1, sizeof *r);
+    int e = r ? capture(f, p, &graph) : cudaErrorMemoryAllocation;
 
     if (!e)
-        e = instantiate(f, graph, &ready);
+        e = instantiate(f, graph, &r->ready);
+    if (!e)
+        r->launches = graph_launches(graph, &f->context->properties);
     if (graph)
         cudaGraphDestroy(graph);
-    if (e && ready)
-        forget(ready);
+    if (e && r)
+        forget(r);
     cudaGetLastError(); /* the error of a broken capture is in e */
-    *recorded = e ? NULL : ready;
+    *recorded = e ? NULL : r;
     return e;
 }
 
 static int replay(struct context *x, void *recorded)
 {
-    return cudaGraphLaunch((cudaGraphExec_t)recorded, x->stream);
+    return cudaGraphLaunch(((struct recorded *)recorded)->ready, x->stream);
+}
+
+static struct launches launches(const void *recorded)
+{
+    return ((const struct recorded *)recorded)->launches;
 }
 
 static const char METHOD[] = "L2 flushed by reading, graph replay";
@@ -465,24 +482,13 @@ static const char *error(int code)
 extern "C" const struct kernels gpu32_kernels[], gpu_bf16_kernels[];
 
 #define GPU_BACKEND(name, type, was)                                                               \
-    extern "C" const struct backend name = {#name,        type,                                    \
-                                            F32,          unavailable,                             \
-                                            open_context, close_context,                           \
-                                            enter,        lost,                                    \
-                                            device,       memory,                                  \
-                                            reserve,      alloc,                                   \
-                                            release,      put,                                     \
-                                            get,          fill,                                    \
-                                            add,          start,                                   \
-                                            stop,         record,                                  \
-                                            replay,       forget,                                  \
-                                            METHOD,       WARM_UP,                                 \
-                                            error,        name##_kernels,                          \
-                                            gpu_probe,    NULL,                                    \
-                                            was,          lend,                                    \
-                                            foreign,      foreign_stream,                          \
-                                            pass_on,      PRODUCTS_WORKSPACE,                      \
-                                            wait_on}
+    extern "C" const struct backend name = {                                                       \
+        #name,  type,     F32,    unavailable, open_context,   close_context,  enter,              \
+        lost,   device,   memory, reserve,     alloc,          release,        put,                \
+        get,    fill,     add,    start,       stop,           record,         replay,             \
+        forget, launches, METHOD, WARM_UP,     error,          name##_kernels, gpu_probe,          \
+        NULL,   was,      lend,   foreign,     foreign_stream, pass_on,        PRODUCTS_WORKSPACE, \
+        wait_on}
 
 GPU_BACKEND(gpu32, F32, NULL);
 GPU_BACKEND(gpu_bf16, BF16, "gpu16");

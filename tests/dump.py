@@ -31,10 +31,13 @@ TRIAL = ["op", "dtype", "seed", "input", "line", "n_checks", "failed", "unjudged
          "skips"]
 CHECK = ["tensor", "check", "backend", "kernel", "error", "norm", "bound", "margin", "worst",
          "first_bad", "verdict", "judged", "elements"]
-LATER = {"judged", "elements"}    # columns that earlier dumps have not
+# Columns that earlier dumps have not.
+LATER = {"judged", "elements", "intensity", "ridge", "attainable", "efficiency", "launches", "registers",
+         "spills", "smem", "blocks_per_sm", "occupancy", "waves"}
 TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "median_no_graph", "runs",
         "method", "tokens", "flops", "bytes", "specials", "memory", "tensor", "fp32", "special",
-        "latency", "bound_by", "peak_bytes", "saved_bytes", "predicted_bytes", "used_bytes"]
+        "latency", "bound_by", "intensity", "ridge", "attainable", "efficiency", "launches",
+        "registers", "spills", "smem", "blocks_per_sm", "occupancy", "waves", "peak_bytes", "saved_bytes", "predicted_bytes", "used_bytes"]
 CROSSOVER_TIME = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "runs"]
 CROSSOVER = ["backend", "kernel", "pass", "rows", "stopped"]
 TABLES = {"check": CHECK, "time": TIME, "crossover_time": CROSSOVER_TIME, "crossover": CROSSOVER,

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* The unit that a value is written in; names and words have none. */
-enum unit { NO_UNIT, IN_SECONDS, PER_SECOND, GIGA_PER_SECOND, FRACTION, IN_BYTES, IN_ROWS };
+enum unit { NO_UNIT, PLAIN, IN_SECONDS, PER_SECOND, GIGA_PER_SECOND, FRACTION, IN_BYTES, IN_ROWS };
 enum { IN_DUMP = 1, IN_TSV = 2, IN_BOTH = IN_DUMP | IN_TSV };
 
 /* A column of a table: where it is in a row.  Its kind is 's' a string, 'd' a double, or 'i' an

@@ -434,6 +434,17 @@ struct ceilings {
     double clock;                   /* Hz, during the measurement */
 };
 
+/* The launches of a pass, and the one of them that has the most threads: its grid, and what it takes
+ * of an SM.  n is 0 where nothing is known, registers -1 where nothing of that one is. */
+struct launches {
+    int64_t n, blocks, threads; /* threads per block */
+    int registers;              /* per thread */
+    int spills;                 /* bytes of local memory per thread: spilled registers, arrays */
+    int smem;                   /* bytes of shared memory per block */
+    int blocks_per_sm;          /* that fit */
+    int sms, threads_per_sm;    /* of the device: its SMs, and the threads that one can hold */
+};
+
 /* What a backend keeps between calls on one device: streams, handles, memory.  There may be any
  * number, several on one device; a context is used by one host thread at a time. */
 struct context;
@@ -469,6 +480,7 @@ struct backend {
     int (*record)(const struct call *f, enum pass p, void **recorded);
     int (*replay)(struct context *x, void *recorded);
     void (*forget)(void *recorded);
+    struct launches (*launches)(const void *recorded); /* or is NULL */
     const char *method; /* how times are measured, in words: the state of caches, and the replay */
     double warm_up;     /* seconds of runs before the timed ones, in which the clock rises */
     const char *(*strerror)(int code);

@@ -533,6 +533,8 @@ static int run_times(const struct run *c, const struct call *f, enum pass p,
         e = c->call.backend->record(f, p, &recorded);
         if (e)
             return run_failed(c, p, ", cannot be recorded as a graph", e);
+        if (c->call.backend->launches)
+            out->launches[p] = c->call.backend->launches(recorded);
     }
     e = run_timed(c, f, p, recorded, seconds, &n);
     if (!e)

@@ -75,9 +75,10 @@ struct outcome {
     double spread[N_PASSES];   /* the median of the times' distances from the median */
     double no_graph[N_PASSES]; /* the median without a graph; where there is none, `median` */
     int runs[N_PASSES];        /* that were timed */
-    int64_t peak;              /* the maximum bytes in use on the backend */
-    int64_t used;              /* the same by the backend's own count, if `watch` is set; else 0 */
-    char overrun[48];          /* a tensor with a damaged guard band, or "" */
+    struct launches launches[N_PASSES]; /* of a pass that was timed */
+    int64_t peak;                       /* the maximum bytes in use on the backend */
+    int64_t used;     /* the same by the backend's own count, if `watch` is set; else 0 */
+    char overrun[48]; /* a tensor with a damaged guard band, or "" */
 };
 
 /* Predicts the bytes that the call needs, refuses it if they are not free, and lets the

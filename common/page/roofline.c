@@ -21,7 +21,7 @@ struct point {
     int colour;
 };
 
-struct roofline {
+struct picture {
     const struct ceilings *c;
     struct point *point;
     int n, all;         /* that are shown, and that there are */
@@ -67,7 +67,7 @@ static int has(const struct page_dump *d)
            count(d) > 0;
 }
 
-static void find_points(struct roofline *r, const struct page_dump *d)
+static void find_points(struct picture *r, const struct page_dump *d)
 {
     struct point p = {0};
 
@@ -85,7 +85,7 @@ static void find_points(struct roofline *r, const struct page_dump *d)
 }
 
 /* The axes hold all points and both ridges. */
-static void find_axes(struct roofline *r)
+static void find_axes(struct picture *r)
 {
     const double top = fmax(r->c->fp32, r->c->tensor);
     double x0 = r->c->fp32 / r->c->memory, x1 = top / r->c->memory, y0 = r->c->fp32, y1 = top;
@@ -103,12 +103,12 @@ static void find_axes(struct roofline *r)
     r->y1 = (int)ceil(log10(y1) + 0.1);
 }
 
-static double x_of(const struct roofline *r, double x)
+static double x_of(const struct picture *r, double x)
 {
     return LEFT + (log10(x) - r->x0) / (r->x1 - r->x0) * (WIDTH - LEFT - RIGHT);
 }
 
-static double y_of(const struct roofline *r, double y)
+static double y_of(const struct picture *r, double y)
 {
     return HEIGHT - BOTTOM - (log10(y) - r->y0) / (r->y1 - r->y0) * (HEIGHT - TOP - BOTTOM);
 }
@@ -128,7 +128,7 @@ static const char *decade_text(int decade, int prefixes, char text[32])
     return text;
 }
 
-static void axes(FILE *to, const struct roofline *r)
+static void axes(FILE *to, const struct picture *r)
 {
     char text[32];
     const int bottom = HEIGHT - BOTTOM, right = WIDTH - RIGHT;
@@ -153,7 +153,7 @@ static void axes(FILE *to, const struct roofline *r)
 }
 
 /* A horizontal roof, from its ridge to the right. */
-static void roof(FILE *to, const struct roofline *r, double flops, const char *name)
+static void roof(FILE *to, const struct picture *r, double flops, const char *name)
 {
     char text[32];
     const double y = y_of(r, flops), x = x_of(r, flops / r->c->memory);
@@ -164,7 +164,7 @@ static void roof(FILE *to, const struct roofline *r, double flops, const char *n
             WIDTH - RIGHT - 4, y - 6, name, html_number(flops * 1e-12, text));
 }
 
-static void roofs(FILE *to, const struct roofline *r)
+static void roofs(FILE *to, const struct picture *r)
 {
     const double top = fmax(r->c->fp32, r->c->tensor), ridge = top / r->c->memory;
     /* the slope begins where it enters the picture, at the left or at the bottom */
@@ -184,7 +184,7 @@ static void roofs(FILE *to, const struct roofline *r)
 }
 
 /* Is a label there free of other labels and of points? */
-static int is_free(const struct roofline *r, struct place at)
+static int is_free(const struct picture *r, struct place at)
 {
     for (int i = 0; i < r->n_labels; i++)
         if (fabs(r->label[i].x - at.x) < 15 && fabs(r->label[i].y - at.y) < 11)
@@ -196,7 +196,7 @@ static int is_free(const struct roofline *r, struct place at)
 }
 
 /* The point's number beside it, where there is space; the table has it in any case. */
-static void label(FILE *to, struct roofline *r, int i)
+static void label(FILE *to, struct picture *r, int i)
 {
     static const struct place around[] = {{13, 0},   {-13, 0},   {0, -13}, {0, 13},
                                           {12, -11}, {-12, -11}, {12, 11}, {-12, 11}};
@@ -213,7 +213,7 @@ static void label(FILE *to, struct roofline *r, int i)
     }
 }
 
-static void point(FILE *to, const struct roofline *r, int i)
+static void point(FILE *to, const struct picture *r, int i)
 {
     const struct point *p = &r->point[i];
     const double x = x_of(r, p->x), y = y_of(r, p->y);
@@ -232,7 +232,7 @@ static void point(FILE *to, const struct roofline *r, int i)
     fprintf(to, "</title></%s>\n", strcmp(p->row->pass, "forward") == 0 ? "circle" : "rect");
 }
 
-static void picture(FILE *to, struct roofline *r)
+static void picture(FILE *to, struct picture *r)
 {
     fprintf(to,
             "<div class=\"wide\" tabindex=\"0\"><svg class=\"roofline\" viewBox=\"0 0 %d %d\" "
@@ -250,7 +250,7 @@ static void picture(FILE *to, struct roofline *r)
 
 /* ---- beside it ---- */
 
-static void legend(FILE *to, const struct roofline *r)
+static void legend(FILE *to, const struct picture *r)
 {
     const struct page_group *last = NULL;
 
@@ -275,7 +275,7 @@ static void legend(FILE *to, const struct roofline *r)
           to);
 }
 
-static void row(FILE *to, const struct roofline *r, int i)
+static void row(FILE *to, const struct picture *r, int i)
 {
     const struct point *p = &r->point[i];
     const double reached = page_reached(p->row);
@@ -300,7 +300,7 @@ static void row(FILE *to, const struct roofline *r, int i)
 
 static int write(FILE *to, const struct page_dump *d)
 {
-    struct roofline r = {.c = &d->ceilings, .all = count(d)};
+    struct picture r = {.c = &d->ceilings, .all = count(d)};
 
     r.point = calloc((size_t)r.all + 1, sizeof *r.point);
     r.label = calloc((size_t)r.all + 1, sizeof *r.label);

@@ -283,6 +283,24 @@ static void time_rows(struct report *p, int i, const struct result *r)
                 r->ran[j].call.kernel->name);
 }
 
+/* Advice on the kernel that runs; --verbose: on all, with what is known of each. */
+static void advice_lines(struct report *p, const struct result *r)
+{
+    int n = 0;
+
+    for (int j = 0; j < r->n_ran; j++) {
+        const struct ran *ran = &r->ran[j];
+        const int judged = ran->call.backend->probe && times_has(ran);
+        for (enum pass q = FORWARD; judged && q < op_passes(r->trial->call.op); q++) {
+            if (p->verbose)
+                times_profile_line(&p->screen, p->x->ceilings, r, ran, q);
+            if (p->verbose || !n)
+                times_advice(&p->screen, p->x->ceilings, ran, q);
+        }
+        n += judged;
+    }
+}
+
 static void crossover_batches(struct report *p, int i, const struct result *r)
 {
     struct row row;
@@ -408,6 +426,8 @@ static void trial_rows(struct report *p, int i, const struct result *r)
         crossover_batches(p, i, r);
     else
         ran_rows(p, i, r);
+    if (p->x->measure == MEASURE_TIME)
+        advice_lines(p, r);
     if (p->verbose)
         counts_by_name(&p->screen, &r->verdicts);
     declined_lines(p, r);

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/grow.h"
+#include "common/base/number.h"
 #include "common/report/time_text.h"
 #include "common/store/time_rows.h"
 
@@ -70,9 +72,10 @@ int times_wanted(const struct ran *ran)
 }
 
 /* The columns that are left out first where there is no room, in this order. */
-static const char *const left_out[] = {"max",     "min",          "runs",        "special",
-                                       "latency", "tokens_per_s", "tensor",      "fp32",
-                                       "backend", "flops_per_s",  "bytes_per_s", "memory"};
+static const char *const left_out[] = {
+    "max",      "min",       "runs",         "special", "latency", "smem",        "registers",
+    "launches", "intensity", "tokens_per_s", "tensor",  "fp32",    "flops_per_s", "waves",
+    "backend",  "occupancy", "bytes_per_s",  "memory",  "bound_by"};
 enum { DROP_MEMORY = 1, DROP_WORST = 4, DROP_NAMED = 5 };
 
 static int drop_of(const char *name)
@@ -100,7 +103,10 @@ static const char *number_text(const struct column *c, const void *value, char t
 {
     double x = c->kind == 'i' ? (double)*(const int64_t *)value : *(const double *)value;
 
+    if (c->kind == 'i' ? x < 0 : isnan(x))
+        return "-";
     switch (c->unit) {
+    case PLAIN: snprintf(text, 16, x < 1000 ? "%.3g" : "%.0f", x); break;
     case IN_SECONDS: return seconds_text(x, text);
     case PER_SECOND: return large_text(x, text);
     case GIGA_PER_SECOND: snprintf(text, 16, "%.1f", x * 1e-9); break;
@@ -145,6 +151,53 @@ void times_cells(struct row *to, const struct ceilings *ceilings, const struct r
         row_add(to, "-");
     row_add(to, "%s", row.worst);
     memory_cells(to, &row, p);
+}
+
+void times_advice(const struct screen *s, const struct ceilings *c, const struct ran *ran,
+                  enum pass p)
+{
+    const struct profile profile = time_profile(c, ran, p);
+    char text[ADVICE];
+
+    if (*advice(ceilings_of(c, ran->call.backend), &profile, text))
+        say(s, 6, "advice    %s %s: %s", ran->call.kernel->name, pass_names[p], text);
+}
+
+/* "3 FLOP/B, ridge 15.5, attainable 1.2 TFLOP/s, 82 % of it" */
+static void roofline_text(const struct time_row *row, char text[160])
+{
+    char attainable[16];
+
+    *text = 0;
+    if (!isnan(row->intensity))
+        append(text, 160, "%.3g FLOP/B, ", row->intensity);
+    if (!isnan(row->ridge))
+        append(text, 160, "ridge %.3g, ", row->ridge);
+    if (!isnan(row->attainable))
+        append(text, 160, "attainable %sFLOP/s, ", large_text(row->attainable, attainable));
+    if (!isnan(row->efficiency))
+        append(text, 160, "%.1f %% of the roofline", 100 * row->efficiency);
+}
+
+void times_profile_line(const struct screen *s, const struct ceilings *c, const struct result *r,
+                        const struct ran *ran, enum pass p)
+{
+    const struct time_row row = time_row(c, r, ran, p);
+    const struct launches *l = &ran->outcome.launches[p];
+    char roofline[160], launch[200] = "", smem[NUMBER_TEXT];
+
+    roofline_text(&row, roofline);
+    if (l->n)
+        append(launch, sizeof launch, "; %d launch%s", (int)l->n, l->n == 1 ? "" : "es");
+    if (l->n && l->registers >= 0)
+        append(launch, sizeof launch,
+               ", the largest of %" PRId64 " blocks of %" PRId64
+               " threads: %d registers, %d bytes spilled, %s of shared memory, %d blocks per SM, "
+               "occupancy %.0f %%, %.3g waves",
+               l->blocks, l->threads, l->registers, l->spills, number_bytes(l->smem, smem),
+               l->blocks_per_sm, 100 * row.occupancy, row.waves);
+    if (*roofline || *launch)
+        say(s, 6, "profile   %s %s: %s%s", ran->call.kernel->name, pass_names[p], roofline, launch);
 }
 
 /* ---- records ---- */

@@ -21,6 +21,11 @@ void times_ceilings(const struct screen *s, const struct ceilings *c, const char
 void times_columns(struct table *t);
 void times_cells(struct row *to, const struct ceilings *c, const struct result *r,
                  const struct ran *ran, enum pass p);
+/* What a timed pass may try, where it is far from the roofline; and all that is known of how it ran. */
+void times_advice(const struct screen *s, const struct ceilings *c, const struct ran *ran,
+                  enum pass p);
+void times_profile_line(const struct screen *s, const struct ceilings *c, const struct result *r,
+                        const struct ran *ran, enum pass p);
 /* Is it here to be timed? */
 int times_wanted(const struct ran *ran);
 

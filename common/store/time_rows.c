@@ -58,6 +58,42 @@ static void find_fractions(const struct ceilings *c, const struct call *f, enum 
     row->bound_by = ceiling_names[binding(min_time)];
 }
 
+/* Its place under the roofline, and what its launches take of an SM. */
+static void find_roofline(const struct ceilings *c, const struct profile *p, struct time_row *row)
+{
+    const struct launches *l = &p->launches;
+    const struct roofline r = roofline_of(c, p);
+
+    row->intensity = r.intensity;
+    row->ridge = r.ridge;
+    row->attainable = r.attainable;
+    row->efficiency = r.efficiency;
+    if (!l->n)
+        return;
+    row->launches = l->n;
+    if (l->registers < 0)
+        return;
+    row->registers = l->registers;
+    row->spills = l->spills;
+    row->smem = l->smem;
+    row->blocks_per_sm = l->blocks_per_sm;
+    row->occupancy = occupancy_of(l);
+    row->waves = waves_of(l);
+}
+
+struct profile time_profile(const struct ceilings *c, const struct ran *ran, enum pass p)
+{
+    struct profile profile = profile_of(&ran->call, p, &ran->outcome);
+    double min_time[N_CEILINGS];
+
+    if (ceilings_of(c, ran->call.backend)) {
+        min_times(c, &ran->call, p, min_time);
+        profile.latency = min_time[AT_LATENCY] / profile.seconds;
+        profile.special = min_time[AT_SPECIAL] / profile.seconds;
+    }
+    return profile;
+}
+
 struct time_row time_row(const struct ceilings *c, const struct result *r, const struct ran *ran,
                          enum pass p)
 {
@@ -96,6 +132,8 @@ struct time_row time_row(const struct ceilings *c, const struct result *r, const
     if (ran->outcome.used)
         row.used_bytes = ran->outcome.used;
     find_fractions(c, f, p, &row);
+    const struct profile profile = time_profile(c, ran, p);
+    find_roofline(ceilings_of(c, b), &profile, &row);
     find_worst(r, p, &row);
     return row;
 }

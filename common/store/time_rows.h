@@ -4,9 +4,11 @@
 
 #include "common/base/column.h"
 #include "common/run/result.h"
+#include "common/run/roofline.h"
 
 /* Times in seconds.  memory to latency are the fractions of the ceilings that were reached, and
- * bound_by names the largest. */
+ * bound_by names the largest.  intensity to efficiency are its place under the roofline (roofline.h);
+ * registers to waves those of the launch with the most threads, where they are known. */
 #define TIME_COLUMNS(COLUMN)                                                                       \
     COLUMN(i, trial, NO_UNIT, IN_TSV, NULL, 0)                                                     \
     COLUMN(s, backend, NO_UNIT, IN_BOTH, "backend", 8)                                             \
@@ -28,6 +30,17 @@
     COLUMN(d, bytes_per_s, GIGA_PER_SECOND, IN_TSV, "GB/s", 8)                                     \
     CEILINGS(FRACTION_COLUMN, COLUMN)                                                              \
     COLUMN(s, bound_by, NO_UNIT, IN_BOTH, "bound by", 8)                                           \
+    COLUMN(d, intensity, PLAIN, IN_BOTH, "FLOP/B", 6)                                              \
+    COLUMN(d, ridge, PLAIN, IN_BOTH, NULL, 0)                                                      \
+    COLUMN(d, attainable, PER_SECOND, IN_BOTH, NULL, 0)                                            \
+    COLUMN(d, efficiency, FRACTION, IN_BOTH, "roofline", 8)                                        \
+    COLUMN(i, launches, NO_UNIT, IN_BOTH, "launches", 8)                                           \
+    COLUMN(i, registers, NO_UNIT, IN_BOTH, "regs", 4)                                              \
+    COLUMN(i, spills, IN_BYTES, IN_BOTH, NULL, 0)                                                  \
+    COLUMN(i, smem, IN_BYTES, IN_BOTH, "smem", 6)                                                  \
+    COLUMN(i, blocks_per_sm, NO_UNIT, IN_BOTH, NULL, 0)                                            \
+    COLUMN(d, occupancy, FRACTION, IN_BOTH, "occup.", 6)                                           \
+    COLUMN(d, waves, PLAIN, IN_BOTH, "waves", 5)                                                   \
     COLUMN(s, worst, NO_UNIT, IN_TSV, NULL, 0)                                                     \
     COLUMN(d, error, FRACTION, IN_TSV, NULL, 0)                                                    \
     COLUMN(i, peak_bytes, IN_BYTES, IN_DUMP, NULL, 0)                                              \
@@ -81,6 +94,8 @@ int times_has(const struct ran *ran);
 /* A pass of a kernel that ran; its values are not known where it got no time. */
 struct time_row time_row(const struct ceilings *c, const struct result *r, const struct ran *ran,
                          enum pass p);
+/* What a pass that got a time does, and how. */
+struct profile time_profile(const struct ceilings *c, const struct ran *ran, enum pass p);
 /* A kernel that declined; `verdict` says why, and must outlive the row. */
 struct time_row declined_row(const struct result *r, const struct declined *d, const char *verdict);
 /* Batch i of a kernel. */

@@ -275,6 +275,19 @@ static void legend(FILE *to, const struct picture *r)
           to);
 }
 
+/* What its launches take of an SM; dumps of before have it not. */
+static void launches(FILE *to, const struct time_row *t)
+{
+    const int known = t->launches > 0 && t->registers > 0;
+    char text[32];
+
+    html_value(to, known ? html_number((double)t->launches, text) : "–");
+    html_value(to, known ? html_number((double)t->registers, text) : "–");
+    snprintf(text, sizeof text, "%.0f %%", known && t->occupancy < 1e6 ? 100 * t->occupancy : 0);
+    html_value(to, known ? text : "–");
+    html_value(to, known ? html_number(t->waves, text) : "–");
+}
+
 static void row(FILE *to, const struct picture *r, int i)
 {
     const struct point *p = &r->point[i];
@@ -295,6 +308,7 @@ static void row(FILE *to, const struct picture *r, int i)
     snprintf(text, sizeof text, "%.0f %%", reached < 1e6 ? 100 * reached : 0);
     html_value(to, text);
     html_cell(to, p->row->bound_by);
+    launches(to, p->row);
     fputs("</tr>\n", to);
 }
 
@@ -312,7 +326,7 @@ static int write(FILE *to, const struct page_dump *d)
         fprintf(to, "<details%s><summary>Values of the points</summary>\n",
                 r.n <= MAX_OPEN ? " open" : "");
         html_table(to, "Point|<Operation|Trial|<Backend|<Kernel|<Pass|FLOP/byte|GFLOP/s|"
-                       "Reached|<Bound by");
+                       "Reached|<Bound by|Launches|Registers|Occupancy|Waves");
         for (int i = 0; i < r.n; i++)
             row(to, &r, i);
         html_table_end(to);

@@ -165,7 +165,7 @@ ok 'and in the table of the check' page bad.html \
 
 # ---- times ----
 
-"$program" --tsv -t 'softmax rows=64,128 columns=256 measure=time' -o time.h5 >time.tsv 2>out
+"$program" --tsv -t 'softmax rows=64,128 columns=256 measure=time' --goals report -o time.h5 >time.tsv 2>out
 "$program" --report time.h5 >out 2>&1
 cat >>page.py <<'END'
 def times(name):

@@ -3,7 +3,7 @@
 #     for op in $(run-ablation --list | sed -n '/^run-ablation/q; s/ .*//p'); do
 #         run-ablation --list $op
 #     done >list
-#     run-ablation --tsv experiments/bench_kernels.ini >bench.tsv
+#     run-ablation --tsv --goals report experiments/bench_kernels.ini >bench.tsv
 #     awk -f doc/ladders.awk -v machine='One NVIDIA H200 (...)' list bench.tsv >doc/ladders.md
 #
 # The table of kernels has the best first; a ladder is climbed from its other end.  A kernel that

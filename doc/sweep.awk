@@ -2,7 +2,7 @@
 # first that takes a case, is from cuBLAS where it is among the kernels, and else from the ceiling that
 # binds it: memory is the speed of a copy.
 #
-#     run-ablation --tsv experiments/sweep_sizes.ini >sweep.tsv
+#     run-ablation --tsv --goals report experiments/sweep_sizes.ini >sweep.tsv
 #     awk -f doc/sweep.awk sweep.tsv
 BEGIN { FS = "\t" }
 

@@ -55,6 +55,7 @@ static const char usage[] =
     "      --baseline FILE      compare times with those in FILE, of an earlier run on\n"
     "                           the same device; slower ones fail\n"
     "      --threshold PERCENT  ... if by more than this, and than both runs' noise [5]\n"
+    "      --goals HOW  fail: a goal that is missed fails; report: it is only reported [fail]\n"
     "      --verbose    name the checks that were made, below each trial's rows\n"
     "      --tsv        one tab-separated record per line instead of the table\n"
     "      --random N   run N cases drawn from the contracts, on every kernel; print the\n"
@@ -78,14 +79,14 @@ static const char usage[] =
     "  -h, --help       this text\n"
     "      --version    version and what it was built with\n"
     "\n"
-    "Exit status: 0 good, 1 a check failed, 2 bad input, 3 a required backend is\n"
-    "missing, 4 no check failed but a trial could not be run, 130 interrupted.\n"
+    "Exit status: 0 good, 1 a check failed or a goal was missed, 2 bad input, 3 a required\n"
+    "backend is missing, 4 no check failed but a trial could not be run, 130 interrupted.\n"
     "\n"
     "man run-ablation describes options and keys; doc/glossary.md of the source explains\n"
     "the terms, such as oracle, yardstick and hand-over.\n";
 
 struct options {
-    const char *words, *file, *output, *baseline, *threshold;
+    const char *words, *file, *output, *baseline, *threshold, *goals;
     struct random_words random;
     const char *inputs, *report;
     struct judge_words judge;
@@ -191,6 +192,15 @@ static int wrong_inputs(const struct experiment *x, struct store *store)
         snprintf(last, sizeof last, "%s", err_text());
     }
     return plan_faults_print(&p, stderr);
+}
+
+/* What a missed goal is, as --goals says; nonzero after err_set(). */
+static int take_goals(struct experiment *x, const char *how)
+{
+    if (how && x->measure != MEASURE_TIME)
+        return err_set("--goals %s: only measure = time judges goals", how);
+    x->goals_reported = how && strcmp(how, "report") == 0;
+    return 0;
 }
 
 /* Measure the ceilings, if times are compared with them. */
@@ -350,6 +360,8 @@ static int run(struct experiment *x, const struct options *options)
     int how =
         (options->resume ? STORE_RESUME : 0) | (options->force ? STORE_REPLACE | STORE_DISCARD : 0);
 
+    if (take_goals(x, options->goals))
+        return complain(BAD_INPUT);
     if (missing_backend(x))
         return complain(BACKEND_MISSING);
     if (store_may_write(x, how))
@@ -392,7 +404,7 @@ static int check_random(const struct options *o)
     if (r->n && (o->words || o->file))
         return err_set("--random draws its own cases; it takes no file and no -t WORDS");
     if (r->n && (o->plan || o->resume || o->force || o->tsv || o->verbose || o->output ||
-                 o->baseline || o->threshold))
+                 o->baseline || o->threshold || o->goals))
         return err_set("--random takes only --from, --seed, --op, --checks and --judge beside it");
     return 0;
 }
@@ -434,8 +446,8 @@ static int parse_inputs(struct options *o)
 
     if (o->words || o->file)
         return err_set("--inputs %s: leave out %s", o->inputs, o->words ? "-t" : o->file);
-    if (o->verbose || o->baseline || o->threshold)
-        return err_set("--inputs runs nothing: leave out --verbose and --baseline");
+    if (o->verbose || o->baseline || o->threshold || o->goals)
+        return err_set("--inputs runs nothing: leave out --verbose, --baseline and --goals");
     snprintf(first, sizeof first, "%.*s", (int)strcspn(o->inputs, " "), o->inputs);
     if (op_find(first) || strchr(o->inputs, '='))
         o->words = o->inputs;
@@ -475,6 +487,8 @@ static int parse_operands(int argc, char **argv, struct options *o)
         return o->random.n ? err_set("--random draws its own cases; leave out --inputs") : -1;
     if (o->verbose && o->tsv)
         return err_set("--tsv has a record for each check already; leave out --verbose");
+    if (o->goals && strcmp(o->goals, "fail") != 0 && strcmp(o->goals, "report") != 0)
+        return err_set("--goals %s: must be fail or report", o->goals);
     if (o->words && o->file)
         return err_set("-t and the file %s cannot both be run; give one", o->file);
     return o->words || o->file || o->random.n ? 0 : err_set("no FILE.ini and no -t WORDS is given");
@@ -485,6 +499,7 @@ enum {
     OPT_FORCE,
     OPT_BASELINE,
     OPT_THRESHOLD,
+    OPT_GOALS,
     OPT_TSV,
     OPT_VERBOSE,
     OPT_RANDOM,
@@ -506,6 +521,7 @@ static const struct option known[] = {
     {"force", no_argument, NULL, OPT_FORCE},
     {"baseline", required_argument, NULL, OPT_BASELINE},
     {"threshold", required_argument, NULL, OPT_THRESHOLD},
+    {"goals", required_argument, NULL, OPT_GOALS},
     {"tsv", no_argument, NULL, OPT_TSV},
     {"verbose", no_argument, NULL, OPT_VERBOSE},
     {"random", required_argument, NULL, OPT_RANDOM},
@@ -537,6 +553,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_FORCE: o->force = 1; break;
         case OPT_BASELINE: o->baseline = optarg; break;
         case OPT_THRESHOLD: o->threshold = optarg; break;
+        case OPT_GOALS: o->goals = optarg; break;
         case OPT_TSV: o->tsv = 1; break;
         case OPT_VERBOSE: o->verbose = 1; break;
         case OPT_RANDOM: o->random.n = optarg; break;

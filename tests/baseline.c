@@ -323,6 +323,15 @@ static void comparisons(const char *device, const char *line, const char *kernel
        "another kernel has no counterpart, and the one that was is not compared");
     free(list);
 
+    char with_goals[MAX_LINE + 80];
+    snprintf(with_goals, sizeof with_goals,
+             "%s measure=time goal=\"90 %% memory\" goal_backward=\"12 us\"", line);
+    t = now(with_goals, 120, kernel);
+    n = baseline_compare(b, &t, &list);
+    ok(n == 4 && strcmp(pace_of(list, n, kernel, FORWARD), "slower") == 0,
+       "goals do not change whose times they are");
+    free(list);
+
     t = now("linear rows=4", 120, kernel);
     n = baseline_compare(b, &t, &list);
     ok(n == 2 && list[0].pace == NOT_COMPARED && strstr(list[0].why, "no such trial"),

@@ -143,7 +143,8 @@ def check_layout(trial):
         rows = trial["check"][:]
         if len(rows) != trial.attrs["n_checks"]:
             faults.append(f"{len(rows)} checks, n_checks = {trial.attrs['n_checks']}")
-        strange = set(rows["verdict"]) - {b"pass", b"fail", b"cannot be judged", b"not judged"}
+        strange = set(rows["verdict"]) - {b"pass", b"fail", b"cannot be judged", b"not judged",
+                                         b"missed"}
         if strange:
             faults.append(f"there are verdicts {strange}")
     return faults

@@ -946,7 +946,7 @@ case $gpu in
 *capability* | emulated*) timed=gpu_bf16 head='ceilings  memory .*B/s' ;;
 *) timed=ref_bf16 head='no ceilings measured' ;;
 esac
-does "measure = time" 0 "$head" "$run" -o time.h5 -t "$small measure=time"
+does "measure = time" 0 "$head" "$run" --goals report -o time.h5 -t "$small measure=time"
 grep " $timed  *[a-z]*  *forward  *[0-9.]* [mu]*s " out >/dev/null
 ok $? "a row for each pass of $timed"
 # Widths: all lines fit but those that paste back, and a line of 80 has no less than the median.
@@ -963,7 +963,7 @@ COLUMNS=80 "$run" --force -o wide.h5 -t 'op=all cases=contract repeats=0 checks=
 ! grep -v 'again: ' out | LC_ALL=C.UTF-8 awk 'length > 80 { print; n++ } END { exit !n }' &&
     [ `grep -c '^   #  ' out` = `"$run" --list | sed -n '/^run-ablation/q; p' | wc -l` ]
 ok $? "the cases of all operations in 80 columns, a table for each"
-"$run" --tsv --force -o time.h5 -t "$small nonlin=tanh,rmsnorm measure=time repeats=2" >out 2>err
+"$run" --tsv --goals report --force -o time.h5 -t "$small nonlin=tanh,rmsnorm measure=time repeats=2" >out 2>err
 ok $? "measure = time, as records"
 [ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 36 ]
 ok $? "they have 36 fields each"
@@ -985,7 +985,7 @@ grep -v '^#' out | awk -F'\t' -v alone=$alone 'NR == 1 { for (i = 1; i <= NF; i+
     END { exit bad || n < 8 }'
 ok $? "with times in order, and bound by the largest fraction"
 if [ $timed = gpu_bf16 ]; then
-    does "kernels that decline a case are listed" 0 "declined  gpu_bf16 rows: " "$run" --force -o time.h5 \
+    does "kernels that decline a case are listed" 0 "declined  gpu_bf16 rows: " "$run" --goals report --force -o time.h5 \
         -t "$small nonlin=rmsnorm measure=time"
 else
     skip "kernels that decline a case are listed" "no GPU"
@@ -1018,6 +1018,53 @@ fi
 [ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 12 ]
 ok $? "its records have 12 fields each"
 
+# ---- goals ----
+
+# With a kernel that is named, so that no verdict on the default decides.
+goals='softmax rows=8 columns=64 measure=time'
+does "a goal without measure = time" 2 "^-t: goal: only with measure = time" "$run" -n -t 'softmax goal="1 ns"'
+does "--goals with another word" 2 "^run-ablation: --goals no: must be fail or report; try" "$run" --goals no \
+    -o goal.h5 -t "$goals"
+does "--goals without measure = time" 2 "^run-ablation: --goals report: only measure = time judges goals" \
+    "$run" --goals report -o goal.h5 -t relu
+"$run" -n -t "$goals goal=\"90 % memory\" goal_backward=\"12 us\"" >out 2>err
+line=`cut -f2 out`
+[ "`"$run" -n -t "$line" | cut -f2`" = "$line" ] && [ -n "$line" ]
+ok $? "a line with goals pastes back"
+if [ $timed = ref_bf16 ]; then
+    does "a goal without a GPU is skipped" 0 "^skipped .*; goal: no kernel ran on a GPU" \
+        "$run" -o goal.h5 -t "$goals goal=\"1 ns\""
+    grep -q "^0 checks, 2 skipped: nothing was checked" out
+    ok $? "and counted"
+else
+    does "a goal that is missed" 1 "^ *gpu32 softmax warp: forward took .*, the goal is 1 ns" \
+        "$run" -o goal.h5 -t "$goals kernel=warp goal=\"1 ns\""
+    again=`sed -n "s/^ *again: run-ablation -t '\(.*\)'/\1/p" out`
+    does "its command" 1 "forward took .*, the goal is 1 ns" "$run" --force -o goal.h5 -t "$again"
+    does "--goals report" 0 "^[0-9]* checks, 0 failed, 0 skipped, 1 goal missed" "$run" --goals report --force \
+        -o goal.h5 -t "$again"
+    grep -q "forward took .*, the goal is 1 ns" out
+    ok $? "names it, too"
+    does "resumed with it" 0 ", 0 failed, 0 skipped, 1 goal missed" "$run" --goals report --resume -o goal.h5 -t "$again"
+    does "resumed without it" 1 ", 1 failed, 0 skipped" "$run" --resume -o goal.h5 -t "$again"
+    does "resumed with another goal" 2 "holds another plan: trial 1 is" "$run" --resume -o goal.h5 \
+        -t "$goals kernel=warp goal=\"2 ns\""
+    does "a goal that is reached" 0 "^[0-9]* checks, 0 failed, 0 skipped" "$run" --force -o goal.h5 \
+        -t "$goals kernel=warp goal=\"1000 s\" goal_backward=\"1000 s\""
+    does "a ceiling that does not apply" 0 "^skipped  *goal: the ceiling tensor does not apply to forward" \
+        "$run" --force -o goal.h5 -t "$goals kernel=warp goal=\"90 % tensor\""
+    does "without a kernel's name the default is judged" 0 "^[0-9]* checks, 0 failed" \
+        "$run" --goals report --force --verbose -o goal.h5 -t "$goals"
+    grep -q "^ *checks  *gpu32 warp: parity 2, default 2" out
+    ok $? "for both passes"
+    if [ -n "$PYTHON" ]; then
+        "$PYTHON" "$srcdir/tests/dump.py" goal.h5 >out 2>err && ! grep -q '^not ok' out
+        ok $? "h5py and xarray open a file with goals"
+    else
+        skip "h5py and xarray open a file with goals" "no Python with numpy and h5py"
+    fi
+fi
+
 # ---- judged by a sample ----
 
 product='gemm M=200 N=130 K=9 judge=sampled repeats=0'
@@ -1048,7 +1095,7 @@ else
         env LD_PRELOAD="$dir/tanhs.so" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$run" \
         --force -o few.h5 -t 'e74_cell steps=3 batch=70 heads=1 n_state=3 judge=sampled repeats=0'
     does "measure = time of a sample" 0 "^  *judged  *by sample of 64 of 200 M, 63 of 130 N" \
-        "$run" --force -o few.h5 -t 'gemm M=200 N=130 K=9 judge=sampled measure=time'
+        "$run" --goals report --force -o few.h5 -t 'gemm M=200 N=130 K=9 judge=sampled measure=time'
 fi
 "$run" --force -o few.h5 -t "$product" >out 2>err && mv few.h5 few.h5.part
 does "--resume with another judgement" 2 "another plan: trial 1 is judged by a sample there" \

@@ -9,16 +9,17 @@
 #include "common/call/run.h"
 
 struct verdict {
-    const char *check; /* "parity", "differences", "repeat", "batch", ... */
+    const char *check; /* "parity", "differences", "repeat", "batch", ...; "goal", "default" */
     const char *backend, *kernel;
-    char tensor[32];   /* "out", "d_x" */
-    double error;      /* max |a - b| / max |b|: see distance() */
+    char tensor[32];   /* "out", "d_x"; of a time the pass */
+    double error;      /* max |a - b| / max |b|: see distance(); of a time seconds, as the bound */
     double norm;       /* |a - b|_2 / |b|_2 */
     double bound;      /* passes if error <= bound and is finite */
     char worst[64];    /* index of the worst element, "[3,0,17]" */
     int64_t first_bad; /* first time step where an element is over the bound, or -1 */
     int pass;
     int unjudged;             /* it did not fail, but the bound is too coarse to judge it */
+    int missed;               /* a time over its bound that is only reported: it did not fail */
     const char *why;          /* or it was not looked at, for this reason; else NULL */
     int64_t judged, elements; /* how many of its elements were looked at, and how many it has */
 };
@@ -35,7 +36,10 @@ void verdicts_free(struct verdicts *list);
 /* The number of failed verdicts from index `from` on; the number that cannot be judged. */
 int verdicts_failed(const struct verdicts *list, int from);
 int verdicts_unjudged(const struct verdicts *list, int from);
-/* "pass", "fail", or "cannot be judged". */
+int verdicts_missed(const struct verdicts *list);
+/* Is it on a time, a goal or the choice of the default kernel, and not on a tensor? */
+int verdict_of_time(const struct verdict *v);
+/* "pass", "fail", "missed", "not judged", or "cannot be judged". */
 const char *verdict_word(const struct verdict *v);
 
 /* ---- distances (compare.c) ---- */

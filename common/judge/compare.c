@@ -35,9 +35,26 @@ int verdicts_unjudged(const struct verdicts *list, int from)
     return unjudged;
 }
 
+int verdicts_missed(const struct verdicts *list)
+{
+    int missed = 0;
+    for (int i = 0; i < list->n; i++)
+        missed += list->v[i].missed;
+    return missed;
+}
+
+int verdict_of_time(const struct verdict *v)
+{
+    return strcmp(v->check, "goal") == 0 || strcmp(v->check, "default") == 0;
+}
+
 const char *verdict_word(const struct verdict *v)
 {
-    return v->why ? "not judged" : v->unjudged ? "cannot be judged" : v->pass ? "pass" : "fail";
+    return v->why        ? "not judged"
+           : v->unjudged ? "cannot be judged"
+           : v->missed   ? "missed"
+           : v->pass     ? "pass"
+                         : "fail";
 }
 
 struct verdict *verdict_add(struct verdicts *list, const char *check, const char *tensor,

@@ -197,6 +197,7 @@ static int read_trial(struct page_dump *d, hid_t g, struct page_trial *t, int64_
     t->checks = count_of(g, "n_checks");
     t->failed = count_of(g, "failed");
     t->unjudged = count_of(g, "unjudged");
+    t->missed = count_of(g, "missed");
     t->skipped = count_of(g, "skipped");
     t->complete = count_of(g, "complete") > 0;
     return t->complete ? read_trial_tables(d, g, t, n) : 0;

@@ -26,7 +26,7 @@ struct page_trial {
     struct setting setting[MAX_WORDS];
     int n_settings;
     char *section, *skips, *declined, *warning;
-    int64_t checks, failed, unjudged, skipped;
+    int64_t checks, failed, unjudged, missed, skipped;
     int complete;
     struct check_row *check;
     struct time_row *time;

@@ -138,9 +138,10 @@ void html_value(FILE *to, const char *text)
 void html_verdict(FILE *to, const char *verdict)
 {
     cell(to,
-         strcmp(verdict, "pass") == 0               ? " class=\"good\""
-         : strcmp(verdict, "fail") == 0             ? " class=\"bad\""
-         : strcmp(verdict, "cannot be judged") == 0 ? " class=\"unsure\""
-                                                    : "",
+         strcmp(verdict, "pass") == 0   ? " class=\"good\""
+         : strcmp(verdict, "fail") == 0 ? " class=\"bad\""
+         : strcmp(verdict, "cannot be judged") == 0 || strcmp(verdict, "missed") == 0
+             ? " class=\"unsure\""
+             : "",
          verdict);
 }

@@ -48,7 +48,7 @@ void page_more(FILE *to, int64_t n, const char *what)
 /* ---- head ---- */
 
 struct counts {
-    int64_t checks, failed, unjudged, skipped, unfinished;
+    int64_t checks, failed, unjudged, missed, skipped, unfinished;
 };
 
 static struct counts count(const struct page_dump *d)
@@ -60,6 +60,7 @@ static struct counts count(const struct page_dump *d)
         c.checks += t->checks;
         c.failed += t->failed;
         c.unjudged += t->unjudged;
+        c.missed += t->missed;
         c.skipped += t->skipped;
         c.unfinished += !t->complete;
     }
@@ -78,8 +79,12 @@ static void verdict(FILE *to, const struct counts *c)
                 "<p class=\"verdict unsure\">None of %" PRId64 " checks failed; %" PRId64
                 " cannot be judged",
                 c->checks, c->unjudged);
+    else if (c->missed)
+        fprintf(to, "<p class=\"verdict unsure\">None of %" PRId64 " checks failed", c->checks);
     else
         fprintf(to, "<p class=\"verdict good\">Passed: all %" PRId64 " checks", c->checks);
+    if (c->missed)
+        fprintf(to, "; %" PRId64 " goals missed", c->missed);
     if (c->unfinished)
         fprintf(to, "; %" PRId64 " trials are not finished", c->unfinished);
     fputs("</p>\n", to);
@@ -92,7 +97,7 @@ static void tile(FILE *to, const char *name, int64_t n)
 
 static void tiles(FILE *to, const struct page_dump *d, const struct counts *c)
 {
-    const int64_t passed = c->checks - c->failed - c->unjudged;
+    const int64_t passed = c->checks - c->failed - c->unjudged - c->missed;
 
     fputs("<dl class=\"counts\">", to);
     tile(to, "Trials", d->n);
@@ -100,6 +105,8 @@ static void tiles(FILE *to, const struct page_dump *d, const struct counts *c)
     tile(to, "Passed", passed > 0 ? passed : 0);
     tile(to, "Failed", c->failed);
     tile(to, "Cannot be judged", c->unjudged);
+    if (c->missed)
+        tile(to, "Goals missed", c->missed);
     tile(to, "Skipped", c->skipped);
     fputs("</dl>\n", to);
 }

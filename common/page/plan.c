@@ -42,6 +42,7 @@ static const char *state(const struct page_trial *t)
     return !t->complete  ? "not finished"
            : t->failed   ? "fail"
            : t->unjudged ? "cannot be judged"
+           : t->missed   ? "missed"
            : t->checks   ? "pass"
                          : "nothing checked";
 }

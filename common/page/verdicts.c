@@ -23,7 +23,7 @@ struct seen {
 /* Verdicts of one check, kernel and tensor: a run of the sorted list. */
 struct line {
     const struct seen *seen, *worst;
-    int n, failed, unjudged;
+    int n, failed, unjudged, missed;
 };
 
 /* Whole numbers and bytes have a bound of 0. */
@@ -86,6 +86,7 @@ static struct line line_of(const struct seen *seen, int n)
 
     for (int i = 0; i < n; i++) {
         l.failed += kind_of(seen[i].row) == STRIP_BAD;
+        l.missed += strcmp(seen[i].row->verdict, "missed") == 0;
         l.unjudged += kind_of(seen[i].row) == STRIP_UNSURE;
         if (is_worse(&seen[i], l.worst))
             l.worst = &seen[i];
@@ -133,6 +134,8 @@ static void line_verdict(FILE *to, const struct line *l)
 {
     if (l->failed)
         fprintf(to, "<td class=\"bad\">%d failed</td>", l->failed);
+    else if (l->missed)
+        fprintf(to, "<td class=\"unsure\">%d missed</td>", l->missed);
     else if (l->unjudged)
         fprintf(to, "<td class=\"unsure\">%d cannot be judged</td>", l->unjudged);
     else

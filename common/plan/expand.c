@@ -267,7 +267,7 @@ static void quoted(const char *value, char *to, size_t size)
 
 int plan_text(struct trial *t)
 {
-    char sizes[MAX_TEXT], more[2 * sizeof t->file + 8];
+    char sizes[MAX_TEXT], more[2 * sizeof t->file + 8], goals[3 * sizeof t->goal[0].text];
     char *at = t->text, *end = at + sizeof t->text;
 
     op_text(&t->call, sizes);
@@ -281,6 +281,9 @@ int plan_text(struct trial *t)
         if (*values[i])
             at += snprintf(at, end - at, "%s=%s", keys[i], more);
     }
+    goals_words(t->goal, goals, sizeof goals);
+    if (at < end)
+        at += snprintf(at, end - at, "%s", goals);
     if (at >= end)
         return err_set("as a line of words it is longer than %d characters", MAX_LINE - 1);
     return 0;
@@ -501,6 +504,8 @@ static void make_product_of(struct plan *p, struct work *every, const struct op 
     w->t.call.op = o;
     w->l.n = 0;
     w->t.accumulate = 0;
+    for (enum pass q = op_passes(o); q < N_PASSES; q++)
+        w->t.goal[q] = (struct goal){.kind = GOAL_NONE};
     for (int i = 0; i < every->l.n; i++) {
         const struct list *l = &every->l.list[i];
         if (!is_own(o, l))
@@ -571,6 +576,7 @@ void section_trials(struct plan *p, const struct ini_section *s)
             read_entry(p, w, &s->entry[i]);
     read_input(p, w);
     refuse_beside(p, w);
+    goals_refuse(p, s, &w->t);
     for (int i = 0; p->n_faults == faults && w->every_op && i < N_OPS; i++)
         make_product_of(p, w, ops[i]);
     if (p->n_faults == faults && w->every_op)

@@ -182,6 +182,11 @@ static int set_kernel(const struct plan_key *key, void *to, const char *value)
                    t->call.op->name, known);
 }
 
+static int set_goal(const struct plan_key *k, void *to, const char *value)
+{
+    return goal_read(((const struct trial *)to)->call.op, k->name, value, member(k, to));
+}
+
 /* ---- the tables ---- */
 
 #define INTO(section, member, how)                                                                 \
@@ -238,6 +243,11 @@ const struct plan_key trial_keys[] = {
      INTO(trial, tensor, set_text)},
     {"kernel", ONE, NULL, "name of a kernel; default: the first that accepts the case",
      INTO(trial, kernel, set_kernel)},
+    {"goal", ONE, NULL,
+     "of forward, with measure = time: 90 % memory (or another ceiling), 12 us, 95 % best, "
+     "95 % KERNEL",
+     INTO(trial, goal[FORWARD], set_goal)},
+    {"goal_backward", ONE, NULL, "the same of backward", INTO(trial, goal[BACKWARD], set_goal)},
     {"accumulate", LIST, "no",
      "yes: backward adds to gradients, which are drawn; no: it overwrites them",
      INTO(trial, accumulate, set_choice), .names = no_yes},

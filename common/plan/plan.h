@@ -29,10 +29,12 @@
  *                                     ; which takes a group, too
  *     file = ../data/sample.txt       ; from the folder that the ini file is in
  *     kernel = plain                  ; default: the first that accepts the case
+ *     goal = 90 % memory              ; forward must reach it, with measure = time (goal.h); and
+ *                                     ; goal_backward
  *     accumulate = yes                ; backward adds to gradients; default: no, it overwrites them
  *
  * Each key once in a section, each value once in a list, each NAME of [trial NAME] once; lists
- * where they make sense: op, input, file, group, kernel and all of [experiment] but backends and
+ * where they make sense: op, input, file, group, kernel, goals and all of [experiment] but backends and
  * checks take one value.  A range in a list of a [trial] is replaced by its numbers before the plan
  * is made; random ones depend on the experiment's seed, the key and the range alone.  A parameter
  * that is set must apply to a trial of its section; to others it need not, and keeps its default
@@ -51,6 +53,7 @@
 #include <sys/types.h>
 
 #include "common/call/op.h"
+#include "common/plan/goal.h"
 
 enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4 };
 /* Where the sizes of trials come from: keys; the contract's cases or shapes. */
@@ -77,6 +80,7 @@ struct trial {
     char file[512], group[128]; /* of the input; the file as seen from the working directory */
     char tensor[512];           /* of input = gguf: names, see model.h */
     char kernel[32];            /* of the GPU backends; "": the first that accepts the case */
+    struct goal goal[N_PASSES]; /* of each pass, where times are measured */
     char section[64];           /* NAME of [trial NAME], control characters as \xHH; or "" */
     int line;                   /* of the section in the ini file */
     int input_line;             /* of `group` or `tensor` there or, if there is none, of `file` */
@@ -102,6 +106,7 @@ struct experiment {
      * or NULL and why it is not known. */
     const struct ceilings *ceilings;
     const char *no_ceilings;
+    int goals_reported; /* nor this: a goal that is missed does not fail */
     int directions, repeats;
     int inputs_only;  /* nothing runs: the inputs and the gradients of the outputs are all */
     int every_kernel; /* of a GPU backend that accepts the case is judged, not the first alone */

@@ -8,6 +8,7 @@
 
 #include "common/base/err.h"
 #include "common/report/baseline.h"
+#include "common/run/noise.h"
 
 struct baseline {
     const char *file;
@@ -18,13 +19,6 @@ struct baseline {
 };
 
 /* ---- two times ---- */
-
-enum { ENOUGH_RUNS = 3 }; /* of fewer, the spread says little */
-
-static double noise(const struct timing *t)
-{
-    return 3 * 1.4826 * t->spread;
-}
 
 static struct comparison not_compared(const struct timing *was, const struct timing *is,
                                       const char *why)
@@ -44,7 +38,7 @@ struct comparison compare_times(const struct timing *was, const struct timing *i
     if (!(was->median > 0 && is->median > 0))
         return not_compared(was, is, "a time is not positive");
 
-    struct comparison c = {.was = *was, .is = *is, .noise = hypot(noise(was), noise(is))};
+    struct comparison c = {.was = *was, .is = *is, .noise = times_noise(was->spread, is->spread)};
     double more = is->median - was->median;
     c.limit = fmax(threshold * was->median, c.noise);
     c.pace = more > c.limit ? SLOWER : -more > c.limit ? FASTER : AS_BEFORE;
@@ -211,11 +205,16 @@ static const struct timing *counterpart(const struct timings *list, const struct
     return NULL;
 }
 
+/* A goal changes what is judged, and no time: words count without it. */
 static const struct timings *same_words(const struct baseline *b, const char *line)
 {
-    for (int i = 0; i < b->then->n; i++)
-        if (strcmp(b->then->trial[i].line, line) == 0)
+    const size_t n = goals_begin(line);
+
+    for (int i = 0; i < b->then->n; i++) {
+        const char *then = b->then->trial[i].line;
+        if (goals_begin(then) == n && strncmp(then, line, n) == 0)
             return &b->then->trial[i];
+    }
     return NULL;
 }
 

@@ -1,6 +1,6 @@
 /* baseline.h - are the times of a run worse than those of an earlier one?
  *
- * Compared are times of the same trial, word for word, and the same backend,
+ * Compared are times of the same trial, word for word but for its goals, and the same backend,
  * kernel and pass, taken on the same device in the same way.  From each run come
  * the median of its times and their noise: three standard deviations, estimated
  * from the spread (1.4826 times the median distance from the median).  With

@@ -14,7 +14,9 @@
 #include "common/base/number.h"
 #include "common/base/progress.h"
 #include "common/base/quote.h"
+#include "common/plan/keys.h"
 #include "common/report/counts.h"
+#include "common/report/goal_text.h"
 #include "common/report/group.h"
 #include "common/report/head.h"
 #include "common/report/report.h"
@@ -34,7 +36,7 @@ struct report {
     struct screen screen;
     int verbose;
     struct group group; /* the operation whose table is being printed */
-    int checks, failed, skipped, unjudged, errors, done;
+    int checks, failed, skipped, unjudged, missed, errors, done;
     int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
     const char *baseline;       /* its file, once a trial was compared; else NULL */
     const char *judged, *as;    /* the dump whose results are judged, and of whom; or NULL */
@@ -187,8 +189,10 @@ static void again_line(const struct report *p, const struct baseline *b, const s
         free(as);
         return;
     }
-    char text[MAX_LINE + 16];
+    char text[MAX_LINE + 48];
     snprintf(text, sizeof text, "%s%s", t->text, t->sampled ? " judge=sampled" : "");
+    if (p->x->measure != MEASURE_CHECK && !t->text[goals_begin(t->text)])
+        append(text, sizeof text, " measure=%s", measure_names[p->x->measure]);
     char *words = quote_shell(text, 1), *file = b ? quote_shell(baseline_file(b), 0) : NULL;
 
     fputs("      again: run-ablation", to);
@@ -211,20 +215,21 @@ static void unjudged_line(const struct report *p, const struct verdict *v)
 }
 
 /* The checks that failed, and those that cannot be judged. */
-static void failure_lines(struct report *p, const struct result *r)
+static void failure_lines(struct report *p, int i, const struct result *r)
 {
-    for (int i = 0; i < r->verdicts.n; i++) {
-        const struct verdict *v = &r->verdicts.v[i];
+    for (int j = 0; j < r->verdicts.n; j++) {
+        const struct verdict *v = &r->verdicts.v[j];
         char step[48] = "";
         if (v->unjudged)
             unjudged_line(p, v);
-        if (v->pass)
+        if (v->pass || verdict_of_time(v))
             continue;
         if (v->first_bad >= 0)
             snprintf(step, sizeof step, ", first at step %" PRId64, v->first_bad);
         say(&p->screen, 6, "%s %s, %s: off by %.3g at %s, bound %.3g%s", v->backend, v->check,
             v->tensor, v->error, *v->worst ? v->worst : "-", v->bound, step);
     }
+    goals_lines(&p->screen, i, r);
     if (r->failed)
         again_line(p, NULL, r->trial);
 }
@@ -437,7 +442,7 @@ static void trial_rows(struct report *p, int i, const struct result *r)
     warning_line(p, i);
     if (p->judged)
         missing_lines(p, i, r);
-    failure_lines(p, r);
+    failure_lines(p, i, r);
 }
 
 static void trial_records(struct report *p, int i, const struct result *r)
@@ -445,6 +450,7 @@ static void trial_records(struct report *p, int i, const struct result *r)
     input_lines(p, r);
     if (r->sampled)
         sample_line(p, r);
+    goals_lines(&p->screen, i, r);
     if (p->x->measure == MEASURE_TIME)
         times_tsv(p->screen.to, i + 1, p->x->ceilings, r);
     else if (p->x->measure == MEASURE_CROSSOVER)
@@ -473,6 +479,7 @@ void report_trial(struct report *p, int i, const struct result *r)
     p->failed += r->failed;
     p->skipped += r->skipped;
     p->unjudged += verdicts_unjudged(&r->verdicts, 0);
+    p->missed += verdicts_missed(&r->verdicts);
     keep_reasons(p, r->skips);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
@@ -515,7 +522,8 @@ void report_resumed(struct report *p, const struct store_counts *c)
 {
     p->done++;
     p->checks += c->checks;
-    p->failed += c->failed;
+    p->failed += c->failed + (p->x->goals_reported ? 0 : c->missed);
+    p->missed += p->x->goals_reported ? c->missed : 0;
     p->unjudged += c->unjudged;
     p->skipped += c->skipped;
 }
@@ -619,7 +627,7 @@ static void summary(struct report *p, const char *file)
 
 int report_end(struct report *p, const char *file, int interrupted)
 {
-    char failed[40] = "", unjudged[40] = "", errors[60] = "";
+    char failed[40] = "", unjudged[40] = "", missed[40] = "", errors[60] = "";
 
     progress_clear();
     if (!p->screen.tsv)
@@ -631,11 +639,13 @@ int report_end(struct report *p, const char *file, int interrupted)
         snprintf(failed, sizeof failed, "%d failed, ", p->failed);
     if (p->unjudged)
         snprintf(unjudged, sizeof unjudged, ", %d cannot be judged", p->unjudged);
+    if (p->missed)
+        snprintf(missed, sizeof missed, ", %d goal%s missed", p->missed, p->missed > 1 ? "s" : "");
     if (p->errors)
         snprintf(errors, sizeof errors, ", %d trial%s could not be run", p->errors,
                  p->errors > 1 ? "s" : "");
-    say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s", p->checks, failed, p->skipped, unjudged,
-        errors, p->checks || p->errors ? "" : ": nothing was checked");
+    say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s%s", p->checks, failed, p->skipped, unjudged,
+        missed, errors, p->checks || p->errors ? "" : ": nothing was checked");
     return p->failed;
 }
 

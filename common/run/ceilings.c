@@ -6,9 +6,6 @@
 
 #include "common/run/ceilings.h"
 
-#define CEILING_NAME(with, ID, name) #name,
-const char *const ceiling_names[N_CEILINGS] = {CEILINGS(CEILING_NAME, )};
-
 void min_times(const struct ceilings *c, const struct call *f, enum pass p,
                double min_time[N_CEILINGS])
 {

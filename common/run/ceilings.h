@@ -3,20 +3,11 @@
 #ifndef CEILINGS_H
 #define CEILINGS_H
 
+#include "common/call/ceiling.h"
 #include "common/call/run.h"
 
-/* The ceilings that can bind a pass.  The fraction of a ceiling that a pass reaches is the minimum
- * time under this ceiling, divided by the measured time.  FLOPs of matrix products count for the
- * tensor cores where storage is bf16; all others count for FP32. */
-#define CEILINGS(CEILING, with)                                                                    \
-    CEILING(with, MEMORY, memory)                                                                  \
-    CEILING(with, TENSOR, tensor)                                                                  \
-    CEILING(with, FP32, fp32)                                                                      \
-    CEILING(with, SPECIAL, special)                                                                \
-    CEILING(with, LATENCY, latency)
-#define CEILING_ID(with, ID, name) AT_##ID,
-enum ceiling { CEILINGS(CEILING_ID, ) N_CEILINGS };
-extern const char *const ceiling_names[N_CEILINGS];
+/* The fraction of a ceiling that a pass reaches is the minimum time under this ceiling, divided by
+ * the measured time. */
 
 /* The minimum time, in seconds, of a pass of o on b under each ceiling. */
 void min_times(const struct ceilings *c, const struct call *f, enum pass p,

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/run/goals.h"
 #include "common/run/time_trial.h"
 
 /* ---- the memory that a run takes, by the device's own count ---- */
@@ -164,7 +165,9 @@ int timing_run(const struct task *task)
     int n = present(task, list);
 
     int e = task->t->sampled && n ? time_sampled(task, list, n) : time_full(task, list, n);
-    return !e && *task->stop ? err_set("interrupted") : e;
+    if (!e && *task->stop)
+        return err_set("interrupted");
+    return e ? e : goals_judge(task->x, task->r);
 }
 
 /* ---- measure = crossover ---- */

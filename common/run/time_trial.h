@@ -7,7 +7,8 @@
 #include "common/run/result.h"
 
 /* For measure = time: the result has its inputs.  Without a GPU the yardstick is timed in its
- * place.  Each backend's first kernel that is right keeps its tensors in the result.  Nonzero
+ * place.  Each backend's first kernel that is right keeps its tensors in the result.  Goals and the choice of
+ * the default kernel are judged (goals.h).  Nonzero
  * after err_set(). */
 int timing_run(const struct task *task);
 /* For measure = crossover: batches of 1, 2, 4 ... up to the trial's, as long as

@@ -448,17 +448,17 @@ static int begin(struct store *s, int how)
 /* A complete trial has its counts. */
 static int has(struct store *s, int i, struct store_counts *c)
 {
-    static const char *const name[] = {"n_checks", "failed", "unjudged", "skipped"};
+    static const char *const name[] = {"n_checks", "failed", "unjudged", "skipped", "missed"};
     enum { MAX_COUNT = 1000000000 };
     int64_t n[COUNT(name)] = {0};
     hid_t g = header_trial(s->file, i);
     int there = g >= 0 && header_complete(g) > 0;
 
-    for (size_t k = 0; there && k < COUNT(name); k++)
+    for (size_t k = 0; there && k < COUNT(name) - (H5Aexists(g, "missed") <= 0); k++)
         there = !h5_get_int(g, name[k], &n[k]) && n[k] >= 0 && n[k] <= MAX_COUNT;
     h5_drop(g);
     if (there)
-        *c = (struct store_counts){(int)n[0], (int)n[1], (int)n[2], (int)n[3]};
+        *c = (struct store_counts){(int)n[0], (int)n[1], (int)n[2], (int)n[3], (int)n[4]};
     return there;
 }
 

@@ -65,9 +65,10 @@ struct store *store_open(const struct experiment *x, int how);
 const char *store_replaces(const struct store *s);
 /* The name that this file then gets, since it holds another plan; "" if it is not kept. */
 const char *store_keeps(const struct store *s);
-/* Of a trial's checks: all that were made, of these, and those that could not be made. */
+/* Of a trial's checks: all that were made, of these, and those that could not be made; and of those
+ * that were made, goals that were missed and did not fail. */
 struct store_counts {
-    int checks, failed, unjudged, skipped;
+    int checks, failed, unjudged, skipped, missed;
 };
 
 /* Is trial i (from 0) complete?  If so, its counts, as passed to store_write(). */

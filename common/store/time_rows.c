@@ -33,7 +33,7 @@ static void find_worst(const struct result *r, enum pass p, struct time_row *row
         const struct verdict *v = &r->verdicts.v[i];
         int gradient = strncmp(v->tensor, "d_", 2) == 0;
         if (strcmp(v->backend, row->backend) == 0 && strcmp(v->kernel, row->kernel) == 0 &&
-            gradient == (p == BACKWARD) && !(v->error <= error)) {
+            gradient == (p == BACKWARD) && !verdict_of_time(v) && !(v->error <= error)) {
             error = v->error;
             tensor = v->tensor;
         }

@@ -56,13 +56,15 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
                                        {"group", t->group},
                                        {"tensor", t->tensor},
                                        {"kernel", t->kernel},
+                                       {goal_keys[FORWARD], t->goal[FORWARD].text},
+                                       {goal_keys[BACKWARD], t->goal[BACKWARD].text},
                                        {"section", t->section}};
     for (size_t k = 0; !e && k < COUNT(optional); k++)
         if (*optional[k][1])
             e = h5_put_text(g, optional[k][0], optional[k][1]);
     e = e || put_parameters(g, t) || h5_put_text(g, "line", t->text) ||
         h5_put_int(g, "n_checks", 0) || h5_put_int(g, "failed", 0) ||
-        h5_put_int(g, "unjudged", 0) || h5_put_int(g, "skipped", 0) ||
+        h5_put_int(g, "unjudged", 0) || h5_put_int(g, "missed", 0) || h5_put_int(g, "skipped", 0) ||
         h5_put_text(g, "skips", "") || h5_put_int(g, "complete", 0);
     h5_drop(g);
     return e ? err_at("trial %d", i + 1) : 0;
@@ -512,6 +514,7 @@ static int write_trial(struct writing *w)
         link_parts(trial, w->table, w->n_tables) || h5_put_int(trial, "n_checks", r->verdicts.n) ||
         h5_put_int(trial, "failed", r->failed) ||
         h5_put_int(trial, "unjudged", verdicts_unjudged(&r->verdicts, 0)) ||
+        h5_put_int(trial, "missed", verdicts_missed(&r->verdicts)) ||
         h5_put_int(trial, "skipped", r->skipped) || flush(trial);
     return e || h5_put_int(trial, "complete", 1) || flush(trial) ? -1 : 0;
 }

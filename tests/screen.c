@@ -181,6 +181,31 @@ static void last_cell(void)
     ok(!t.stacked, "others are columns");
 }
 
+/* A number wider than its column is whole; a word is cut. */
+static void wide_cells(void)
+{
+    struct table t = {.n = 0};
+    struct row row = {.n = 0};
+    struct printed p;
+
+    print_into(&p, 80);
+    table_add(&t, "#", 4, NUMBER, 0);
+    table_add(&t, "rate", 4, NUMBER, 0);
+    table_add(&t, "word", 6, WORDS, 0);
+    table_add(&t, "last", 4, WORDS, 0);
+    table_fit(&t, 80);
+    row_add(&row, "1");
+    row_add(&row, "123456789");
+    row_add(&row, "checkpoint");
+    row_add(&row, "end");
+    table_row(&t, &p.screen, &row, 1);
+    widest(&p);
+    if (!ok(strcmp(p.text, "   1  123456789  che\xe2\x80\xa6nt  end\n") == 0,
+            "a number wider than its column is whole, a word is cut"))
+        printf("# %s", p.text);
+    free(p.text);
+}
+
 static void widths(void)
 {
     setenv("COLUMNS", "77", 1);
@@ -201,6 +226,7 @@ int main(void)
     for (int n = 0; n <= 12; n += 3)
         tables(n);
     last_cell();
+    wide_cells();
     widths();
     return done();
 }

@@ -18,6 +18,7 @@
 #include "common/run/trial.h"
 #include "common/store/header.h"
 #include "experiments/begin.h"
+#include "experiments/decode.h"
 #include "experiments/judge.h"
 #include "experiments/list.h"
 #include "experiments/page.h"
@@ -40,6 +41,7 @@ static const char usage[] =
     "       run-ablation --inputs 'OP KEY=VALUE...' -o FILE.h5\n"
     "       run-ablation judge FILE.h5 [--as NAME] [--tsv] [--verbose]\n"
     "       run-ablation --report FILE.h5 [-o FILE.html]\n"
+    "       run-ablation --decode PARAMETERS BITS GB/S\n"
     "\n"
     "Run every trial that FILE.ini describes on every backend that is there,\n"
     "judge the gradients by differences and the GPU by the CPU oracle, and save\n"
@@ -72,6 +74,8 @@ static const char usage[] =
     "      --as NAME    ... of this program alone\n"
     "      --report FILE.h5     write one page of HTML on what is in a dump, FILE.html or as -o\n"
     "                       says: plan, verdicts, times, roofline, ladders; nothing runs\n"
+    "      --decode PARAMETERS BITS GB/S\n"
+    "                   the time in which so many weights of so many bits are read: a token's\n"
     "      --list       the operations, one per line, and the keys of an ini file\n"
     "      --list OP    the operation's parameters, tensors, cost and kernels\n"
     "      --list FILE.gguf\n"
@@ -88,7 +92,7 @@ static const char usage[] =
 struct options {
     const char *words, *file, *output, *baseline, *threshold, *goals;
     struct random_words random;
-    const char *inputs, *report;
+    const char *inputs, *report, *decode, *decode_bits, *decode_rate;
     struct judge_words judge;
     int plan, resume, force, tsv, verbose, list, help, version;
     int given; /* how many options there are */
@@ -463,9 +467,20 @@ static int check_report(const struct options *o)
     return o->given != 1 + (o->output != NULL) ? err_set("--report takes only -o beside it") : 0;
 }
 
+static int parse_decode(int argc, char **argv, struct options *o)
+{
+    if (argc - optind != 2 || o->given > 1)
+        return err_set("--decode takes three words and nothing else: PARAMETERS BITS GB/S");
+    o->decode_bits = argv[optind];
+    o->decode_rate = argv[optind + 1];
+    return 0;
+}
+
 /* The words behind the options, and which options go with them. */
 static int parse_operands(int argc, char **argv, struct options *o)
 {
+    if (o->decode)
+        return parse_decode(argc, argv, o);
     if (optind < argc)
         o->file = argv[optind++];
     if (o->file && strcmp(o->file, "judge") == 0 && !o->list)
@@ -511,6 +526,7 @@ enum {
     OPT_INPUTS,
     OPT_AS,
     OPT_REPORT,
+    OPT_DECODE,
     OPT_LIST,
     OPT_VERSION
 };
@@ -533,6 +549,7 @@ static const struct option known[] = {
     {"inputs", required_argument, NULL, OPT_INPUTS},
     {"as", required_argument, NULL, OPT_AS},
     {"report", required_argument, NULL, OPT_REPORT},
+    {"decode", required_argument, NULL, OPT_DECODE},
     {"list", no_argument, NULL, OPT_LIST},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -565,6 +582,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_INPUTS: o->inputs = optarg; break;
         case OPT_AS: o->judge.as = optarg; break;
         case OPT_REPORT: o->report = optarg; break;
+        case OPT_DECODE: o->decode = optarg; break;
         case OPT_LIST: o->list = 1; break;
         case 'h': o->help = 1; break;
         case OPT_VERSION: o->version = 1; break;
@@ -619,6 +637,10 @@ int main(int argc, char **argv)
     }
     if (options.help || options.version || options.list)
         return show_only(&options);
+    if (options.decode) {
+        int e = decode_command(options.decode, options.decode_bits, options.decode_rate);
+        return finish(e ? complain(BAD_INPUT) : GOOD);
+    }
     if (begin())
         return complain(BAD_INPUT);
     if (options.random.n) {

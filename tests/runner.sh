@@ -549,6 +549,15 @@ if [ -r /proc/$$/comm ]; then
 else
     skip "the name of the process" "no /proc here"
 fi
+# 2.7e9 parameters at 1008 GB/s: 10.7 ms in fp32, 1.51 ms in q4_k.
+does "--decode, fp32" 0 "^2.70 G parameters of 32 bits: 10.1 GiB; read at 1008 GB/s in 10.7 ms, 93.33 tokens" \
+    "$run" --decode 2.7e9 32 1008
+does "--decode, q4_k" 0 " 1.51 ms, 663.7 tokens per second" "$run" --decode 2.7e9 4.5 1008
+does "--decode without a rate" 2 "three words" "$run" --decode 2.7e9 4.5
+does "--decode with words too many" 2 "three words" "$run" --decode 2.7e9 4.5 1008 9
+does "--decode beside an option" 2 "nothing else" "$run" --tsv --decode 2.7e9 4.5 1008
+does "--decode of no number" 2 "bits of a parameter: four" "$run" --decode 2.7e9 four 1008
+does "--decode at no speed" 2 "GB per second: 0" "$run" --decode 2.7e9 4 0
 does "an ini that is not there" 2 "nowhere.ini" "$run" nowhere.ini
 printf '[trial]\nop = e74\nnonlin = tahn\n' >bad.ini
 does "an unknown choice" 2 "^bad.ini:3: .*tahn" "$run" bad.ini

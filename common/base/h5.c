@@ -151,24 +151,26 @@ static int open_one(hid_t at, const char *name, H5T_class_t class, const char *w
     return e;
 }
 
-int h5_get_int(hid_t at, const char *name, int64_t *value)
+/* One number of a class, which errors call `what`, as the type in memory. */
+static int get_number(hid_t at, const char *name, H5T_class_t class, const char *what, hid_t type,
+                      void *value)
 {
     struct one o;
-    if (open_one(at, name, H5T_INTEGER, "whole number", &o))
+    if (open_one(at, name, class, what, &o))
         return -1;
-    int e = H5Aread(o.a, H5T_NATIVE_INT64, value) < 0 ? h5_cannot("read attribute %s", name) : 0;
+    int e = H5Aread(o.a, type, value) < 0 ? h5_cannot("read attribute %s", name) : 0;
     close_one(&o);
     return e;
 }
 
+int h5_get_int(hid_t at, const char *name, int64_t *value)
+{
+    return get_number(at, name, H5T_INTEGER, "whole number", H5T_NATIVE_INT64, value);
+}
+
 int h5_get_double(hid_t at, const char *name, double *value)
 {
-    struct one o;
-    if (open_one(at, name, H5T_FLOAT, "number", &o))
-        return -1;
-    int e = H5Aread(o.a, H5T_NATIVE_DOUBLE, value) < 0 ? h5_cannot("read attribute %s", name) : 0;
-    close_one(&o);
-    return e;
+    return get_number(at, name, H5T_FLOAT, "number", H5T_NATIVE_DOUBLE, value);
 }
 
 static char *variable_text(const struct one *o, const char *name)

@@ -13,7 +13,13 @@
 #include "common/page/dump.h"
 #include "common/store/header.h"
 
-enum { MAX_COUNT = 100000000, MAX_ROWS = 100000, MAX_ALL_ROWS = 2000000, MAX_GROUPS = 256 };
+enum {
+    MAX_COUNT = 100000000,
+    MAX_ROWS = 100000,
+    MAX_ALL_ROWS = 2000000,
+    MAX_GROUPS = 256,
+    MAX_COLUMNS = 64
+};
 
 /* ---- attributes ---- */
 
@@ -61,32 +67,14 @@ static int read_root(hid_t file, struct page_dump *d)
 
 /* ---- tables ---- */
 
-/* The column as it is called in that schema. */
-static const char *then_called(const char *name, int schema)
-{
-    static const char *const then[][2] = {
-        {"runs", "repeats"}, {"method", "caches"}, {"median_no_graph", "plain"}};
-
-    for (size_t i = 0; schema == 1 && i < COUNT(then); i++)
-        if (strcmp(name, then[i][0]) == 0)
-            return then[i][1];
-    return name;
-}
-
 /* The type of the rows in memory.  HDF5 matches columns by name, and leaves others as they are. */
 static hid_t row_type(const struct column *c, size_t size, int schema)
 {
-    hid_t text = h5_text_type(), type = text < 0 ? -1 : H5Tcreate(H5T_COMPOUND, size);
+    struct column then[MAX_COLUMNS];
 
-    for (; type >= 0 && c->name; c++)
-        if (c->shown & IN_DUMP && H5Tinsert(type, then_called(c->name, schema), c->offset,
-                                            c->kind == 's'   ? text
-                                            : c->kind == 'd' ? H5T_NATIVE_DOUBLE
-                                                             : H5T_NATIVE_INT64) < 0) {
-            h5_drop(type);
-            type = -1;
-        }
-    h5_drop(text);
+    if (header_columns(c, schema, then, MAX_COLUMNS))
+        return -1;
+    hid_t type = h5_row_type(then, size);
     return type < 0 ? h5_cannot("make the type of a row") : type;
 }
 
@@ -305,13 +293,9 @@ static int find_groups(struct page_dump *d)
 static int read_dump(const char *name, struct page_dump *d)
 {
     const char *why = file_unreadable(name);
-    if (why)
-        return err_set("%s", why);
-    if (H5Fis_hdf5(name) <= 0)
-        return err_set("is no HDF5 file");
-    hid_t file = H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t file = why ? err_set("%s", why) : header_open(name);
     if (file < 0)
-        return err_set("cannot be read: %s", h5_reason());
+        return -1;
     const int schema = header_schema(file);
     int e = !schema ||
             (d->check_type = row_type(check_columns, sizeof(struct check_row), schema)) < 0 ||

@@ -278,6 +278,32 @@ int header_schema(hid_t at)
     return schema;
 }
 
+int header_columns(const struct column *from, int schema, struct column to[], int max)
+{
+    static const char *const then[][2] = {
+        {"runs", "repeats"}, {"method", "caches"}, {"median_no_graph", "plain"}};
+
+    for (int n = 0; n < max; n++) {
+        to[n] = from[n];
+        if (!from[n].name)
+            return 0;
+        for (size_t i = 0; schema == 1 && i < COUNT(then); i++)
+            if (strcmp(from[n].name, then[i][0]) == 0)
+                to[n].name = then[i][1];
+    }
+    return err_set("a table of %d columns or more", max);
+}
+
+hid_t header_open(const char *name)
+{
+    if (access(name, R_OK))
+        return err_set("%s", strerror(errno));
+    if (H5Fis_hdf5(name) == 0)
+        return err_set("is no HDF5 file");
+    hid_t file = H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT);
+    return file < 0 ? err_set("cannot be read: %s", h5_reason()) : file;
+}
+
 enum same header_same(hid_t file, const struct experiment *x)
 {
     if (!header_schema(file))

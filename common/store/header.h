@@ -12,6 +12,7 @@
 
 #include <hdf5.h>
 
+#include "common/base/column.h"
 #include "common/plan/plan.h"
 
 /* The device that each backend of x would run on now, one line per backend. */
@@ -27,6 +28,12 @@ enum { HEADER_SCHEMA = 2 }; /* of what is written */
 /* The version of the schema of the file that `at` is in, from 1; 0 after
  * err_set(): it is none of ours. */
 int header_schema(hid_t at);
+
+/* Copies a list of columns, with the names that a file of that schema has for them, to at most `max`
+ * columns, the end among them; nonzero after err_set(). */
+int header_columns(const struct column *from, int schema, struct column to[], int max);
+/* A dump opened for reading; -1 after err_set(). */
+hid_t header_open(const char *name);
 
 enum same { SAME_PLAN, OTHER_PLAN, NOT_OURS };
 /* How the plan of an open file compares with that of x; err_set() says how

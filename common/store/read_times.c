@@ -1,11 +1,9 @@
 /* Reads the times in a dump, of the schemas ablate-2 and ablate-1 (read_times.h). */
 #include "config.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/err.h"
 #include "common/base/h5.h"
@@ -29,18 +27,6 @@ struct read_row {
     READ_COLUMNS(COLUMN_MEMBER)
 };
 static const struct column read_columns[] = {READ_COLUMNS(READ_COLUMN){NULL}};
-
-/* As they are called in a file of that schema. */
-static void columns_of(int schema, struct column to[COUNT(read_columns)])
-{
-    static const char *const then[][2] = {{"runs", "repeats"}, {"method", "caches"}};
-
-    memcpy(to, read_columns, sizeof read_columns);
-    for (; schema == 1 && to->name; to++)
-        for (size_t i = 0; i < COUNT(then); i++)
-            if (strcmp(to->name, then[i][0]) == 0)
-                to->name = then[i][1];
-}
 
 /* HDF5 would leave out what is not there, and say nothing. */
 static int is_column(hid_t type, const struct column *c)
@@ -91,8 +77,10 @@ static int read_table(hid_t table, struct timings *to)
     struct read_row rows[MAX_RAN * N_PASSES] = {{.backend = NULL}};
     int schema = header_schema(table);
     struct column column[COUNT(read_columns)];
-    columns_of(schema, column);
-    int n = !schema || has_columns(table, column) ? -1 : h5_table_rows(table, "time", COUNT(rows));
+    int n = !schema || header_columns(read_columns, schema, column, COUNT(column)) ||
+                    has_columns(table, column)
+                ? -1
+                : h5_table_rows(table, "time", COUNT(rows));
     hid_t row, space;
 
     if (n < 0)
@@ -155,13 +143,9 @@ static int read_trials(hid_t file, struct dump_times *d)
 
 static int read_dump(const char *name, struct dump_times *d)
 {
-    if (access(name, R_OK))
-        return err_set("%s", strerror(errno));
-    if (H5Fis_hdf5(name) == 0)
-        return err_set("is no HDF5 file");
-    hid_t file = H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT), root = -1;
+    hid_t file = header_open(name), root = -1;
     if (file < 0)
-        return err_set("cannot be read: %s", h5_reason());
+        return -1;
     int e = header_same(file, NULL) == NOT_OURS || (root = H5Gopen2(file, "/", H5P_DEFAULT)) < 0 ||
             !(d->device = h5_get_text(root, "device")) || read_trials(file, d);
     h5_drop(root);

@@ -1,8 +1,10 @@
 /* The backends, and the kernels of an operation on one (op.h). */
 #include "config.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "common/base/grow.h"
 #include "common/call/op.h"
 
 const struct backend *const *backends(void)
@@ -42,6 +44,24 @@ const struct impl *const *op_kernels(const struct op *o, const struct backend *b
         if (k->op == o)
             return k->impl;
     return none;
+}
+
+int kernel_known(const struct op *o, const struct backend *const *b, const char *name,
+                 char known[MAX_KNOWN])
+{
+    int is_known = 0;
+
+    strcpy(known, " ");
+    for (; *b; b++)
+        for (const struct impl *const *k = op_kernels(o, *b); *k; k++) {
+            char word[64];
+            is_known |= strcmp((*k)->name, name) == 0;
+            snprintf(word, sizeof word, " %s ", (*k)->name);
+            if (!strstr(known, word))
+                append(known, MAX_KNOWN, "%s ", (*k)->name);
+        }
+    known[strlen(known) - 1] = 0;
+    return is_known;
 }
 
 const struct impl *impl_declares(const struct call *f)

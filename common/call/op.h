@@ -576,6 +576,11 @@ struct chosen {
 struct chosen impl_choose(const struct call *f, const char *name);
 /* The kernels of o on b; the list may be empty. */
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
+/* Has one of these backends, whose list ends with NULL, a kernel of o of that name?  `known` becomes
+ * the names that there are, " mma tiled"; "" where there is none. */
+enum { MAX_KNOWN = 512 };
+int kernel_known(const struct op *o, const struct backend *const *b, const char *name,
+                 char known[MAX_KNOWN]);
 
 /* ---- params.c: the parameters of a call ---- */
 

@@ -25,24 +25,6 @@ static int ceiling_find(const char *name)
     return -1;
 }
 
-/* Has a GPU backend a kernel of that name?  All their names are appended to `known`. */
-static int has_kernel(const struct op *o, const char *name, char known[512])
-{
-    int has = 0;
-
-    strcpy(known, " ");
-    for (int b = 0; gpu_backends[b]; b++)
-        for (const struct impl *const *k = op_kernels(o, gpu_backends[b]); *k; k++) {
-            char word[64];
-            has |= strcmp((*k)->name, name) == 0;
-            snprintf(word, sizeof word, " %s ", (*k)->name);
-            if (!strstr(known, word))
-                append(known, 512, "%s ", (*k)->name);
-        }
-    known[strlen(known) - 1] = 0;
-    return has;
-}
-
 static int no_such_target(const struct op *o, const char *key, const char *value, const char *known)
 {
     char names[128] = "";
@@ -58,14 +40,14 @@ static int read_target(const struct op *o, const char *key, const char *value, c
                        struct goal *to)
 {
     const int ceiling = ceiling_find(word);
-    char known[512];
+    char known[MAX_KNOWN];
 
     to->kind = ceiling >= 0 ? GOAL_CEILING : strcmp(word, best) == 0 ? GOAL_BEST : GOAL_KERNEL;
     if (ceiling >= 0)
         to->ceiling = (enum ceiling)ceiling;
     if (to->kind != GOAL_KERNEL)
         return 0;
-    if (o && !has_kernel(o, word, known))
+    if (o && !kernel_known(o, gpu_backends, word, known))
         return no_such_target(o, key, value, known);
     if (strlen(word) >= sizeof to->kernel)
         return err_set("%s: a kernel's name is shorter than %zu characters", key,

@@ -163,23 +163,15 @@ const char *const case_names[] = {
 /* It must be one that some backend has for the operation. */
 static int set_kernel(const struct plan_key *key, void *to, const char *value)
 {
-    const struct trial *t = to;
-    char known[512] = " ";
+    const struct op *o = ((const struct trial *)to)->call.op;
+    char known[MAX_KNOWN];
 
-    if (!t->call.op)
+    if (!o)
         return 0;
-    for (const struct backend *const *b = backends(); *b; b++)
-        for (const struct impl *const *k = op_kernels(t->call.op, *b); *k; k++) {
-            char name[64];
-            if (strcmp((*k)->name, value) == 0)
-                return set_text(key, to, value);
-            snprintf(name, sizeof name, " %s ", (*k)->name);
-            if (!strstr(known, name))
-                append(known, sizeof known, "%s ", (*k)->name);
-        }
-    known[strlen(known) - 1] = 0;
-    return err_set("kernel = %.100s: not one of those of %s in this build:%s", value,
-                   t->call.op->name, known);
+    return kernel_known(o, backends(), value, known)
+               ? set_text(key, to, value)
+               : err_set("kernel = %.100s: not one of those of %s in this build:%s", value, o->name,
+                         known);
 }
 
 static int set_goal(const struct plan_key *k, void *to, const char *value)

@@ -102,18 +102,36 @@ void number_plain(const char *text, char plain[NUMBER_TEXT])
         snprintf(plain, NUMBER_TEXT, "%.17g", x == 0 ? 0 : x);
 }
 
-const char *number_count(double n, char text[NUMBER_TEXT])
+/* The digits behind the point of a number that is printed with three. */
+static int decimals(double x)
+{
+    return x < 9.995 ? 2 : x < 99.95 ? 1 : 0;
+}
+
+const char *number_large(double x, char text[NUMBER_TEXT])
 {
     static const char units[] = " kMGTP";
     int i = 0;
 
-    for (; n >= 999.5 && units[i + 1]; i++)
-        n /= 1000;
-    snprintf(text, NUMBER_TEXT, "%.*f%s%.1s",
-             !i || n >= 99.95 ? 0
-             : n >= 9.995     ? 1
-                              : 2,
-             n, i ? " " : "", i ? units + i : "");
+    for (; x >= 999.5 && units[i + 1]; i++)
+        x /= 1000;
+    snprintf(text, NUMBER_TEXT, "%.*f%s%.1s", decimals(x), x, i ? " " : "", i ? units + i : "");
+    return text;
+}
+
+const char *number_count(double n, char text[NUMBER_TEXT])
+{
+    if (n >= 999.5)
+        return number_large(n, text);
+    snprintf(text, NUMBER_TEXT, "%.0f", n);
+    return text;
+}
+
+const char *number_seconds(double s, char text[NUMBER_TEXT])
+{
+    const double x = s * (s < 1e-3 ? 1e6 : s < 1 ? 1e3 : 1);
+
+    snprintf(text, NUMBER_TEXT, "%.*f %s", decimals(x), x, s < 1e-3 ? "us" : s < 1 ? "ms" : "s");
     return text;
 }
 

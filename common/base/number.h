@@ -20,8 +20,11 @@ enum { NUMBER_TEXT = 40 };
 /* The one way to write the number that text is ("+5", "05" and "5.0": "5"); ""
  * where it is none. */
 void number_plain(const char *text, char plain[NUMBER_TEXT]);
-/* "999", "16.6 k", "1.05 M": a count in three digits.  Returns text. */
+/* Three digits and a prefix, "0.50", "16.6 k", "1.05 M"; of a count, which has no fraction, "999",
+ * "1.00 k"; of seconds "12.3 us".  All return text. */
+const char *number_large(double x, char text[NUMBER_TEXT]);
 const char *number_count(double n, char text[NUMBER_TEXT]);
+const char *number_seconds(double s, char text[NUMBER_TEXT]);
 /* The one way to write a size in messages: "1 byte", "999 bytes", "19.5 KiB", "2.0 GiB".  Returns
  * text. */
 const char *number_bytes(double bytes, char text[NUMBER_TEXT]);

@@ -1,6 +1,7 @@
 /* Writes HTML (html.h). */
 #include "config.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -62,39 +63,48 @@ void html_lines(FILE *to, const char *text)
     write_text(to, text, MAX_LINES, "\n\t");
 }
 
-const char *html_number(double x, char text[32])
+const char *html_number(double x, char text[NUMBER_TEXT])
 {
     const double size = fabs(x);
 
     if (isnan(x))
-        snprintf(text, 32, "–");
+        snprintf(text, NUMBER_TEXT, "–");
     else if (isinf(x))
-        snprintf(text, 32, x > 0 ? "∞" : "−∞");
+        snprintf(text, NUMBER_TEXT, x > 0 ? "∞" : "−∞");
     else if (x == 0)
-        snprintf(text, 32, "0");
+        snprintf(text, NUMBER_TEXT, "0");
     else if (size < 1e-3 || size >= 1e6)
-        snprintf(text, 32, size >= 1e6 && size < 1e9 ? "%.0f" : "%.2e", x);
+        snprintf(text, NUMBER_TEXT, size >= 1e6 && size < 1e9 ? "%.0f" : "%.2e", x);
     else
-        snprintf(text, 32, "%.*f", size < 0.1 ? 4 : size < 1 ? 3 : size < 10 ? 2 : size < 100, x);
+        snprintf(text, NUMBER_TEXT, "%.*f",
+                 size < 0.1  ? 4
+                 : size < 1  ? 3
+                 : size < 10 ? 2
+                             : size < 100,
+                 x);
     return text;
 }
 
-const char *html_seconds(double s, char text[32])
+const char *html_seconds(double s, char text[NUMBER_TEXT])
 {
-    const double x = s * (s < 1e-3 ? 1e6 : s < 1 ? 1e3 : 1);
-
-    if (!(s > 0) || s > 1e9)
-        snprintf(text, 32, "–");
-    else
-        snprintf(text, 32, "%.*f %s",
-                 x < 10    ? 2
-                 : x < 100 ? 1
-                           : 0,
-                 x,
-                 s < 1e-3 ? "µs"
-                 : s < 1  ? "ms"
-                          : "s");
+    if (!(s > 0) || s > 1e9) {
+        snprintf(text, NUMBER_TEXT, "–");
+        return text;
+    }
+    number_seconds(s, text);
+    char *micro = strstr(text, "us");
+    if (micro)
+        strcpy(micro, "µs");
     return text;
+}
+
+void html_heading(FILE *to, const char *op, const char *note)
+{
+    fputs("<h3>", to);
+    html_text(to, op);
+    if (note)
+        fprintf(to, " <small>%s</small>", note);
+    fputs("</h3>\n", to);
 }
 
 /* ---- tables ---- */
@@ -133,6 +143,19 @@ void html_cell(FILE *to, const char *text)
 void html_value(FILE *to, const char *text)
 {
     cell(to, " class=\"n\"", text);
+}
+
+void html_count(FILE *to, int64_t n)
+{
+    fprintf(to, "<td class=\"n\">%" PRId64 "</td>", n);
+}
+
+void html_percent(FILE *to, double fraction, int known)
+{
+    char text[NUMBER_TEXT];
+
+    snprintf(text, sizeof text, "%.0f %%", fraction < 1e6 ? 100 * fraction : 0);
+    html_value(to, known ? text : "–");
 }
 
 void html_verdict(FILE *to, const char *verdict)

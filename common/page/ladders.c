@@ -78,7 +78,7 @@ static void cells(FILE *to, const struct time_row *first, const struct time_row 
                   int second)
 {
     const double x = gain(first, r);
-    char text[32], label[64];
+    char text[NUMBER_TEXT], label[64];
 
     if (!(x > 0)) {
         fputs("<td></td><td class=\"n\">–</td><td class=\"n\">", to);
@@ -123,9 +123,7 @@ static void trial(FILE *to, const struct page_group *g, const struct page_trial 
 {
     struct ladder l;
 
-    fprintf(to, "<details%s><summary>Trial ", open ? " open" : "");
-    page_trial_words(to, g, t);
-    fputs("</summary>\n", to);
+    page_trial_begin(to, g, t, open, NULL);
     for (int i = 0; i < t->n_times && i < MAX_RUNGS; i++) {
         find(t, i, &l);
         if (l.n > 1)
@@ -150,11 +148,8 @@ static int write(FILE *to, const struct page_dump *d)
         for (int k = 0; k < g->n && left > 0; k++) {
             if (!count(&d->trial[g->trial[k]]))
                 continue;
-            if (!any++) {
-                fputs("<h3>", to);
-                html_text(to, g->op);
-                fputs("</h3>\n", to);
-            }
+            if (!any++)
+                html_heading(to, g->op, NULL);
             trial(to, g, &d->trial[g->trial[k]], n <= MAX_OPEN, &left);
             shown++;
         }

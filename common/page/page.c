@@ -11,11 +11,12 @@
 static const struct page_section *const sections[] = {&page_verdicts, &page_times,   &page_roofline,
                                                       &page_ladders,  &page_skipped, &page_plan};
 
-void page_trial_words(FILE *to, const struct page_group *g, const struct page_trial *t)
+void page_trial_begin(FILE *to, const struct page_group *g, const struct page_trial *t, int open,
+                      const char *note)
 {
     enum { MAX_SHOWN = 10 };
 
-    fprintf(to, "%d", t->number);
+    fprintf(to, "<details%s><summary>Trial %d", open ? " open" : "", t->number);
     if (*t->section) {
         fputs(" <b>", to);
         html_text(to, t->section);
@@ -31,6 +32,9 @@ void page_trial_words(FILE *to, const struct page_group *g, const struct page_tr
         html_text(to, value);
         fputs("</code>", to);
     }
+    if (note)
+        fprintf(to, " <small>%s</small>", note);
+    fputs("</summary>\n", to);
 }
 
 int page_take(FILE *to, int *left)

@@ -24,8 +24,10 @@ struct page_section {
 extern const struct page_section page_plan, page_verdicts, page_times, page_roofline, page_ladders,
     page_skipped;
 
-/* What tells a trial from the others of its operation, "3: steps=128 dtype=bf16". */
-void page_trial_words(FILE *to, const struct page_group *g, const struct page_trial *t);
+/* Begins what can be folded away on a trial, with what tells it from the others of its operation,
+ * "Trial 3 steps=128 dtype=bf16", and a note on it beside; NULL: none. */
+void page_trial_begin(FILE *to, const struct page_group *g, const struct page_trial *t, int open,
+                      const char *note);
 /* Takes one of the rows that a section may write; 0: none is left, or the page has its length. */
 int page_take(FILE *to, int *left);
 /* "N further ...", unless N is 0. */

@@ -1,7 +1,6 @@
 /* The plan on a page: a table per operation, a row per trial (page.h). */
 #include "config.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "common/page/html.h"
@@ -30,13 +29,6 @@ static void constants(FILE *to, const struct page_dump *d, const struct page_gro
     fputs("</p>\n", to);
 }
 
-static void count(FILE *to, int64_t n)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%" PRId64, n);
-    html_value(to, text);
-}
-
 static const char *state(const struct page_trial *t)
 {
     return !t->complete  ? "not finished"
@@ -52,14 +44,14 @@ static void row(FILE *to, const struct page_group *g, const struct page_trial *t
     const int columns = g->n_varying < MAX_COLUMNS ? g->n_varying : MAX_COLUMNS;
 
     fputs("<tr>", to);
-    count(to, t->number);
+    html_count(to, t->number);
     if (sections)
         html_cell(to, t->section);
     for (int k = 0; k < columns; k++)
         html_cell(to, page_setting(t, g->varying[k]));
-    count(to, t->checks);
-    count(to, t->failed);
-    count(to, t->skipped);
+    html_count(to, t->checks);
+    html_count(to, t->failed);
+    html_count(to, t->skipped);
     html_verdict(to, state(t));
     fputs("</tr>\n", to);
 }
@@ -86,12 +78,12 @@ static void head(FILE *to, const struct page_group *g, int sections)
 static void group(FILE *to, const struct page_dump *d, const struct page_group *g, int *left)
 {
     int sections = 0, shown = 0;
+    char note[NUMBER_TEXT];
 
     for (int i = 0; i < g->n; i++)
         sections |= *d->trial[g->trial[i]].section != 0;
-    fputs("<h3>", to);
-    html_text(to, g->op);
-    fprintf(to, " <small>%d trial%s</small></h3>\n", g->n, g->n == 1 ? "" : "s");
+    snprintf(note, sizeof note, "%d trial%s", g->n, g->n == 1 ? "" : "s");
+    html_heading(to, g->op, note);
     constants(to, d, g);
     fprintf(to, "<details%s><summary>Trials</summary>\n", g->n <= MAX_OPEN ? " open" : "");
     head(to, g, sections);

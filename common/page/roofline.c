@@ -116,21 +116,21 @@ static double y_of(const struct picture *r, double y)
 /* ---- the picture ---- */
 
 /* 10 to the power of `decade`, with the prefix of its unit: "100 G", "0.01". */
-static const char *decade_text(int decade, int prefixes, char text[32])
+static const char *decade_text(int decade, int prefixes, char text[NUMBER_TEXT])
 {
     static const char *const prefix[] = {"", "k", "M", "G", "T", "P", "E"};
     const int k = decade < 0 ? 0 : decade / 3;
 
     if (prefixes && k < (int)COUNT(prefix))
-        snprintf(text, 32, "%.0f %s", pow(10, decade - 3 * k), prefix[k]);
+        snprintf(text, NUMBER_TEXT, "%.0f %s", pow(10, decade - 3 * k), prefix[k]);
     else
-        snprintf(text, 32, "%g", pow(10, decade));
+        snprintf(text, NUMBER_TEXT, "%g", pow(10, decade));
     return text;
 }
 
 static void axes(FILE *to, const struct picture *r)
 {
-    char text[32];
+    char text[NUMBER_TEXT];
     const int bottom = HEIGHT - BOTTOM, right = WIDTH - RIGHT;
 
     fputs("<path class=\"grid\" d=\"", to);
@@ -155,7 +155,7 @@ static void axes(FILE *to, const struct picture *r)
 /* A horizontal roof, from its ridge to the right. */
 static void roof(FILE *to, const struct picture *r, double flops, const char *name)
 {
-    char text[32];
+    char text[NUMBER_TEXT];
     const double y = y_of(r, flops), x = x_of(r, flops / r->c->memory);
 
     fprintf(to, "<path class=\"roof\" d=\"M%.1f %.1fH%d\"/>", x, y, WIDTH - RIGHT);
@@ -172,7 +172,7 @@ static void roofs(FILE *to, const struct picture *r)
     const double ax = x_of(r, from), ay = y_of(r, from * r->c->memory), bx = x_of(r, ridge),
                  by = y_of(r, top);
     const double angle = atan2(by - ay, bx - ax) * 180 / 3.14159265358979;
-    char text[32];
+    char text[NUMBER_TEXT];
 
     roof(to, r, r->c->fp32, "FP32");
     roof(to, r, r->c->tensor, "tensor cores");
@@ -279,34 +279,29 @@ static void legend(FILE *to, const struct picture *r)
 static void launches(FILE *to, const struct time_row *t)
 {
     const int known = t->launches > 0 && t->registers > 0;
-    char text[32];
+    char text[NUMBER_TEXT];
 
     html_value(to, known ? html_number((double)t->launches, text) : "–");
     html_value(to, known ? html_number((double)t->registers, text) : "–");
-    snprintf(text, sizeof text, "%.0f %%", known && t->occupancy < 1e6 ? 100 * t->occupancy : 0);
-    html_value(to, known ? text : "–");
+    html_percent(to, t->occupancy, known);
     html_value(to, known ? html_number(t->waves, text) : "–");
 }
 
 static void row(FILE *to, const struct picture *r, int i)
 {
     const struct point *p = &r->point[i];
-    const double reached = page_reached(p->row);
-    char text[32];
+    char text[NUMBER_TEXT];
 
-    snprintf(text, sizeof text, "%d", i + 1);
     fputs("<tr>", to);
-    html_value(to, text);
+    html_count(to, i + 1);
     html_cell(to, p->group->op);
-    snprintf(text, sizeof text, "%d", p->trial->number);
-    html_value(to, text);
+    html_count(to, p->trial->number);
     html_cell(to, p->row->backend);
     html_cell(to, p->row->kernel);
     html_cell(to, p->row->pass);
     html_value(to, html_number(p->x, text));
     html_value(to, html_number(p->y * 1e-9, text));
-    snprintf(text, sizeof text, "%.0f %%", reached < 1e6 ? 100 * reached : 0);
-    html_value(to, text);
+    html_percent(to, page_reached(p->row), 1);
     html_cell(to, p->row->bound_by);
     launches(to, p->row);
     fputs("</tr>\n", to);

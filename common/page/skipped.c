@@ -110,7 +110,7 @@ static void join(struct reasons *r)
 
 static int row(FILE *to, const struct reason *r)
 {
-    char number[32], *text = strndup(r->text, r->length);
+    char number[NUMBER_TEXT], *text = strndup(r->text, r->length);
 
     if (!text)
         return err_set("no memory for a text");
@@ -119,10 +119,8 @@ static int row(FILE *to, const struct reason *r)
     html_cell(to, text);
     snprintf(number, sizeof number, "%d operations", r->ops);
     html_cell(to, r->ops == 1 ? r->op : number);
-    snprintf(number, sizeof number, "%d", r->n);
-    html_value(to, number);
-    snprintf(number, sizeof number, "%d", r->trial);
-    html_value(to, number);
+    html_count(to, r->n);
+    html_count(to, r->trial);
     fputs("</tr>\n", to);
     free(text);
     return 0;

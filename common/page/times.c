@@ -48,13 +48,13 @@ static double scale_of(const struct page_trial *t)
 
 static void rate(FILE *to, double amount, double seconds)
 {
-    char text[32];
+    char text[NUMBER_TEXT];
     html_value(to, html_number(seconds > 0 && amount > 0 ? amount / seconds * 1e-9 : NAN, text));
 }
 
 static void row(FILE *to, const struct time_row *r, double full, int ceilings)
 {
-    char text[32], label[100];
+    char text[NUMBER_TEXT], label[100];
     const double reached = page_reached(r);
 
     fputs("<tr>", to);
@@ -73,8 +73,7 @@ static void row(FILE *to, const struct time_row *r, double full, int ceilings)
     html_value(to, html_seconds(r->max, text));
     if (ceilings) {
         html_value(to, reached > 0 ? html_seconds(reached * r->median, text) : "–");
-        snprintf(text, sizeof text, "%.0f %%", reached < 1e6 ? 100 * reached : 0);
-        html_value(to, reached > 0 ? text : "–");
+        html_percent(to, reached, reached > 0);
         html_cell(to, r->bound_by);
     }
     rate(to, r->flops, r->median);
@@ -90,9 +89,7 @@ static void trial(FILE *to, const struct page_dump *d, const struct page_group *
 
     if (!t->n_times || *left <= 0)
         return;
-    fprintf(to, "<details%s><summary>Trial ", open ? " open" : "");
-    page_trial_words(to, g, t);
-    fputs("</summary>\n", to);
+    page_trial_begin(to, g, t, open, NULL);
     html_table(to, d->has_ceilings
                        ? "<Backend|<Kernel|<Pass|<Median, min to max, attainable|Median|"
                          "Min|Max|Attainable|Reached|<Bound by|GFLOP/s|GB/s"
@@ -122,7 +119,7 @@ static void ceilings(FILE *to, const struct ceilings *c)
                {"tensor cores, bf16", "TFLOP/s", c->tensor * 1e-12},
                {"FP32", "TFLOP/s", c->fp32 * 1e-12},
                {"special functions", "G/s", c->special * 1e-9}};
-    char text[32];
+    char text[NUMBER_TEXT];
 
     html_table(to, "<Ceiling, measured on this device|Rate|<Unit");
     for (size_t i = 0; i < COUNT(all); i++) {
@@ -156,9 +153,7 @@ static int write(FILE *to, const struct page_dump *d)
         const struct page_group *g = &d->group[i];
         if (!timed(d, g) || left <= 0)
             continue;
-        fputs("<h3>", to);
-        html_text(to, g->op);
-        fputs("</h3>\n", to);
+        html_heading(to, g->op, NULL);
         for (int k = 0; k < g->n; k++) {
             shown += left > 0 && d->trial[g->trial[k]].n_times > 0;
             trial(to, d, g, &d->trial[g->trial[k]], n <= MAX_OPEN, &left);

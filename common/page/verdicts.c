@@ -112,7 +112,7 @@ static int find_lines(const struct seen *seen, int n, struct line *to)
 
 static void number(FILE *to, double x)
 {
-    char text[32];
+    char text[NUMBER_TEXT];
     html_value(to, html_number(x, text));
 }
 
@@ -145,7 +145,7 @@ static void line_verdict(FILE *to, const struct line *l)
 static void line_write(FILE *to, const struct line *l)
 {
     struct strip s = {0};
-    char text[64], margin[32];
+    char text[64], margin[NUMBER_TEXT];
     const struct check_row *r = l->worst->row;
 
     for (int i = 0; i < l->n; i++)
@@ -161,10 +161,8 @@ static void line_write(FILE *to, const struct line *l)
     number(to, r->error);
     number(to, r->bound);
     html_cell(to, r->worst);
-    snprintf(text, sizeof text, "%d", l->worst->trial->number);
-    html_value(to, text);
-    snprintf(text, sizeof text, "%d", l->n);
-    html_value(to, text);
+    html_count(to, l->worst->trial->number);
+    html_count(to, l->n);
     fputs("</tr>\n", to);
 }
 
@@ -183,11 +181,12 @@ static void single(FILE *to, const struct check_row *r)
 /* Every verdict of a trial. */
 static void trial(FILE *to, const struct page_group *g, const struct page_trial *t)
 {
+    char note[NUMBER_TEXT];
+
     if (!t->n_checks)
         return;
-    fputs("<details><summary>Trial ", to);
-    page_trial_words(to, g, t);
-    fprintf(to, " <small>%d verdicts</small></summary>\n", t->n_checks);
+    snprintf(note, sizeof note, "%d verdicts", t->n_checks);
+    page_trial_begin(to, g, t, 0, note);
     html_table(to, "<Check|<Kernel|<Tensor|Error / bound|Error|Bound|<Where|<Verdict");
     for (int i = 0; i < t->n_checks; i++)
         single(to, &t->check[i]);
@@ -199,6 +198,7 @@ static int group(FILE *to, const struct page_dump *d, const struct page_group *g
                  int *left)
 {
     int n = 0, lines, shown = 0;
+    char note[NUMBER_TEXT];
 
     for (int i = 0; i < g->n; i++)
         n += d->trial[g->trial[i]].n_checks;
@@ -216,9 +216,8 @@ static int group(FILE *to, const struct page_dump *d, const struct page_group *g
             seen[at] = (struct seen){&d->trial[g->trial[i]].check[k], &d->trial[g->trial[i]], at};
     qsort(seen, (size_t)n, sizeof *seen, by_key);
     lines = find_lines(seen, n, line);
-    fputs("<h3>", to);
-    html_text(to, g->op);
-    fprintf(to, " <small>%d verdicts</small></h3>\n", n);
+    snprintf(note, sizeof note, "%d verdicts", n);
+    html_heading(to, g->op, note);
     html_table(to, "<Check|<Kernel|<Tensor|<Verdict|<Error / bound|Worst|Error|Bound|<Where|"
                    "Trial|Verdicts");
     for (; shown < lines && page_take(to, left); shown++)
@@ -240,7 +239,6 @@ static void failures(FILE *to, const struct page_dump *d)
     for (int i = 0; i < d->n; i++)
         for (int k = 0; k < d->trial[i].n_checks; k++) {
             const struct page_trial *t = &d->trial[i];
-            char text[32];
             if (kind_of(&t->check[k]) != STRIP_BAD || n++ >= MAX_FAILED)
                 continue;
             if (n == 1) {
@@ -249,8 +247,7 @@ static void failures(FILE *to, const struct page_dump *d)
                                "<Verdict|<Words of the trial");
             }
             fputs("<tr>", to);
-            snprintf(text, sizeof text, "%d", t->number);
-            html_value(to, text);
+            html_count(to, t->number);
             names(to, &t->check[k]);
             number(to, margin_of(&t->check[k]));
             number(to, t->check[k].error);

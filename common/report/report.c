@@ -137,7 +137,7 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     row_add(&row, "%s", ran_name(ran));
     for (enum pass q = FORWARD; p->x->repeats && q < N_PASSES; q++)
         row_add(&row, "%s",
-                q < op_passes(r->trial->call.op) ? seconds_text(ran->outcome.median[q], text)
+                q < op_passes(r->trial->call.op) ? number_seconds(ran->outcome.median[q], text)
                                                  : "-");
     row_add(&row, "%s", ran->name ? "-" : mebibytes_text(op_saved(&ran->call), text));
     if (error >= 0)
@@ -542,7 +542,7 @@ static void comparison_line(const struct report *p, int i, const struct comparis
     const struct screen *s = &p->screen;
     const struct timing *t = compared(c);
     const int red = s->colour && c->pace == SLOWER;
-    char was[16], is[16], name[160] = "";
+    char was[NUMBER_TEXT], is[NUMBER_TEXT], name[160] = "";
 
     if (t->runs)
         snprintf(name, sizeof name, ", %s %s %s", t->backend, t->kernel, t->pass);
@@ -550,7 +550,7 @@ static void comparison_line(const struct report *p, int i, const struct comparis
         say(s, 6, "trial %d%s: not compared, %s", i + 1, name, c->why);
     else
         say(s, 6, "trial %d%s: was %s, is %s, ratio %.3f, noise %.3f, limit %.3f: %s%s%s", i + 1,
-            name, seconds_text(c->was.median, was), seconds_text(c->is.median, is),
+            name, number_seconds(c->was.median, was), number_seconds(c->is.median, is),
             c->is.median / c->was.median, c->noise / c->was.median, c->limit / c->was.median,
             colour_begin(red, RED), words[c->pace], colour_end(red));
 }

@@ -10,39 +10,9 @@
 #include "common/report/time_text.h"
 #include "common/store/time_rows.h"
 
-const char *seconds_text(double s, char text[16])
-{
-    double scale = s < 1e-3 ? 1e6 : s < 1 ? 1e3 : 1;
-    double x = s * scale;
-    snprintf(text, 16, "%.*f %s",
-             x < 10    ? 2
-             : x < 100 ? 1
-                       : 0,
-             x,
-             s < 1e-3 ? "us"
-             : s < 1  ? "ms"
-                      : "s");
-    return text;
-}
-
-/* "4.25 T" of 4.25e12. */
-static const char *large_text(double x, char text[16])
-{
-    static const char units[] = " kMGTP";
-    int i = 0;
-    for (; x >= 1000 && units[i + 1]; i++)
-        x /= 1000;
-    snprintf(text, 16, "%.*f%s%.1s",
-             x < 10    ? 2
-             : x < 100 ? 1
-                       : 0,
-             x, i ? " " : "", i ? units + i : "");
-    return text;
-}
-
 void times_ceilings(const struct screen *s, const struct ceilings *c, const char *why)
 {
-    char a[16], b[16], d[16], e[16], launch[16];
+    char a[NUMBER_TEXT], b[NUMBER_TEXT], d[NUMBER_TEXT], e[NUMBER_TEXT], launch[NUMBER_TEXT];
 
     if (!c) {
         say(s, 2, "no ceilings measured (%s)", why);
@@ -51,15 +21,15 @@ void times_ceilings(const struct screen *s, const struct ceilings *c, const char
     say(s, 2,
         "ceilings  memory %sB/s read + written, tensor %sFLOP/s, fp32 %sFLOP/s, special %s/s; "
         "latency %.2f ns per multiply-add, %.2f ns per tanh, at %.0f MHz",
-        large_text(c->memory, a), large_text(c->tensor, b), large_text(c->fp32, d),
-        large_text(c->special, e), c->flop_time * 1e9, c->special_time * 1e9, c->clock * 1e-6);
-    say(s, 2, "apart     a launch takes %s", seconds_text(c->launch, launch));
+        number_large(c->memory, a), number_large(c->tensor, b), number_large(c->fp32, d),
+        number_large(c->special, e), c->flop_time * 1e9, c->special_time * 1e9, c->clock * 1e-6);
+    say(s, 2, "apart     a launch takes %s", number_seconds(c->launch, launch));
 }
 
-const char *mebibytes_text(int64_t bytes, char text[16])
+const char *mebibytes_text(int64_t bytes, char text[NUMBER_TEXT])
 {
     double x = (double)bytes * 0x1p-20;
-    snprintf(text, 16, "%.*f", x < 10 ? 2 : 1, x);
+    snprintf(text, NUMBER_TEXT, "%.*f", x < 10 ? 2 : 1, x);
     return text;
 }
 
@@ -99,23 +69,23 @@ void times_columns(struct table *t)
 }
 
 /* A number as a person reads it. */
-static const char *number_text(const struct column *c, const void *value, char text[16])
+static const char *number_text(const struct column *c, const void *value, char text[NUMBER_TEXT])
 {
     double x = c->kind == 'i' ? (double)*(const int64_t *)value : *(const double *)value;
 
     if (c->kind == 'i' ? x < 0 : isnan(x))
         return "-";
     switch (c->unit) {
-    case PLAIN: snprintf(text, 16, x < 1000 ? "%.3g" : "%.0f", x); break;
-    case IN_SECONDS: return seconds_text(x, text);
-    case PER_SECOND: return large_text(x, text);
-    case GIGA_PER_SECOND: snprintf(text, 16, "%.1f", x * 1e-9); break;
+    case PLAIN: snprintf(text, NUMBER_TEXT, x < 1000 ? "%.3g" : "%.0f", x); break;
+    case IN_SECONDS: return number_seconds(x, text);
+    case PER_SECOND: return number_large(x, text);
+    case GIGA_PER_SECOND: snprintf(text, NUMBER_TEXT, "%.1f", x * 1e-9); break;
     case FRACTION:
         if (!(x > 0)) /* not known, or this ceiling does not apply */
             return "-";
-        snprintf(text, 16, "%.1f %%", 100 * x);
+        snprintf(text, NUMBER_TEXT, "%.1f %%", 100 * x);
         break;
-    default: snprintf(text, 16, "%.0f", x);
+    default: snprintf(text, NUMBER_TEXT, "%.0f", x);
     }
     return text;
 }
@@ -124,7 +94,7 @@ static const char *number_text(const struct column *c, const void *value, char t
 static void memory_cells(struct row *to, const struct time_row *row, enum pass p)
 {
     const int64_t bytes[] = {row->used_bytes, row->predicted_bytes, row->saved_bytes};
-    char text[16];
+    char text[NUMBER_TEXT];
 
     for (int i = 0; i < (int)COUNT(bytes); i++)
         row_add(to, "%s", p != FORWARD ? "" : bytes[i] < 0 ? "-" : mebibytes_text(bytes[i], text));
@@ -134,7 +104,7 @@ void times_cells(struct row *to, const struct ceilings *ceilings, const struct r
                  const struct ran *ran, enum pass p)
 {
     const struct time_row row = time_row(ceilings, r, ran, p);
-    char text[16];
+    char text[NUMBER_TEXT];
 
     for (const struct column *c = time_columns; c->name; c++) {
         const void *value = (const char *)&row + c->offset;
@@ -166,7 +136,7 @@ void times_advice(const struct screen *s, const struct ceilings *c, const struct
 /* "3 FLOP/B, ridge 15.5, attainable 1.2 TFLOP/s, 82 % of it" */
 static void roofline_text(const struct time_row *row, char text[160])
 {
-    char attainable[16];
+    char attainable[NUMBER_TEXT];
 
     *text = 0;
     if (!isnan(row->intensity))
@@ -174,7 +144,7 @@ static void roofline_text(const struct time_row *row, char text[160])
     if (!isnan(row->ridge))
         append(text, 160, "ridge %.3g, ", row->ridge);
     if (!isnan(row->attainable))
-        append(text, 160, "attainable %sFLOP/s, ", large_text(row->attainable, attainable));
+        append(text, 160, "attainable %sFLOP/s, ", number_large(row->attainable, attainable));
     if (!isnan(row->efficiency))
         append(text, 160, "%.1f %% of the roofline", 100 * row->efficiency);
 }
@@ -281,7 +251,7 @@ void crossover_columns_of(struct table *t)
 
 void crossover_cells(struct row *to, const struct crossover *g, int i)
 {
-    char text[16];
+    char text[NUMBER_TEXT];
 
     row_add(to, "%s", g->backend->name);
     row_add(to, "%s", g->kernel->name);
@@ -289,7 +259,7 @@ void crossover_cells(struct row *to, const struct crossover *g, int i)
     for (int per_row = 0; per_row < 2; per_row++)
         for (enum pass p = FORWARD; p < N_PASSES; p++)
             row_add(to, "%s",
-                    seconds_text(g->outcome[i].median[p] / (per_row ? g->rows[i] : 1), text));
+                    number_seconds(g->outcome[i].median[p] / (per_row ? g->rows[i] : 1), text));
 }
 
 void crossover_line(const struct screen *s, const struct crossover *g)

@@ -5,13 +5,12 @@
 
 #include <stdio.h>
 
+#include "common/base/number.h"
 #include "common/report/table.h"
 #include "common/run/result.h"
 
-/* "12.3 us" */
-const char *seconds_text(double s, char text[16]);
 /* "4.25": bytes in MiB. */
-const char *mebibytes_text(int64_t bytes, char text[16]);
+const char *mebibytes_text(int64_t bytes, char text[NUMBER_TEXT]);
 
 /* The lines of the ceilings; c NULL: not known, and why. */
 void times_ceilings(const struct screen *s, const struct ceilings *c, const char *why);

@@ -1,7 +1,6 @@
 /* The table of an operation's trials (group.h). */
 #include "config.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/grow.h"
@@ -30,17 +29,17 @@ static void check_columns(struct table *t, const struct group *g, const struct e
     table_add(t, "checks", 8, WORDS, 0);
 }
 
-static int is_number(const char *text)
+/* Is its value a number, which is never cut? */
+static int is_number(const struct op *o, const char *setting)
 {
-    char *end;
-    strtod(text, &end);
-    return end > text && !*end;
+    const struct param *p = op_param(o, setting, NULL);
+    return p ? !p->choices : strcmp(setting, "seed") == 0 || strcmp(setting, "params") == 0;
 }
 
 /* The columns of the settings that vary. */
 static void add_settings(struct group *g, const struct experiment *x)
 {
-    char name[MAX_SETTINGS][MAX_SETTING], value[MAX_SETTING];
+    char name[MAX_SETTINGS][MAX_SETTING];
     const struct trial *t = &x->trial[g->first];
     const int n = settings_of(t, g->n, name);
 
@@ -48,14 +47,9 @@ static void add_settings(struct group *g, const struct experiment *x)
     for (int i = 0, width; i < n; i++) {
         if (!setting_varies(t, g->n, name[i], &width))
             continue;
-        int numbers = 1;
-        for (int j = 0; j < g->n && numbers; j++) {
-            setting_value(&t[j], name[i], value);
-            numbers = !*value || is_number(value);
-        }
-        numbers |= strcmp(name[i], "params") == 0;
         memcpy(g->varying[g->n_varying++], name[i], MAX_SETTING);
-        table_add(&g->table, name[i], width, numbers ? NUMBER : WORDS, goes(name[i]));
+        table_add(&g->table, name[i], width, is_number(t->call.op, name[i]) ? NUMBER : WORDS,
+                  goes(name[i]));
     }
     g->table.n_settings = g->n_varying;
 }

@@ -7,14 +7,6 @@
 #include "common/report/trip_text.h"
 #include "common/store/trip_rows.h"
 
-int trips_shown(const struct experiment *x)
-{
-    for (int i = 0; i < x->n && x->measure == MEASURE_CHECK; i++)
-        if (x->trial[i].call.op->inverse)
-            return 1;
-    return 0;
-}
-
 void trips_columns(struct table *t)
 {
     for (const struct column *c = trip_columns; c->name; c++)

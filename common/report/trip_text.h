@@ -7,8 +7,7 @@
 #include "common/report/table.h"
 #include "common/run/result.h"
 
-/* Has a trial of x an operation with an inverse, so that there are columns? */
-int trips_shown(const struct experiment *x);
+/* The columns of a table of an operation that has an inverse, and the cells of a row in them. */
 void trips_columns(struct table *t);
 void trips_cells(struct row *to, const struct ran *ran);
 /* A record for each number, of the check `round_trip`; the fields of the report (report.c). */

@@ -6,35 +6,8 @@ if ! "$python" -c 'import html.parser' 2>/dev/null; then
     echo "1..0 # SKIP no Python"
     exit 0
 fi
-program=$PWD/run-ablation
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate.XXXXXX") || exit 1
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 1' HUP INT TERM
-srcdir=$(cd "${srcdir:-.}" && pwd)
-cd "$tmp" || exit 1
-n=0
+. "${srcdir:-.}/tests/tap.sh"
 
-# ok WHAT COMMAND...: the last run's output is shown if it fails.
-ok() {
-    n=$((n + 1)) what=$1
-    shift
-    if "$@"; then
-        echo "ok $n - $what"
-    else
-        echo "not ok $n - $what"
-        sed 's/^/# /' out | tail -15
-    fi
-}
-# exits STATUS ARGUMENTS...: the program's exit status; its output is in the file out.
-exits() {
-    want=$1
-    shift
-    "$program" "$@" >out 2>&1
-    test $? = "$want"
-}
-says() {
-    grep -qF -- "$1" out
-}
 # refuses SENTENCE ARGUMENTS...: status 2, one line, and no new file.
 refuses() {
     sentence=$1

@@ -36,6 +36,18 @@ does() {
     [ $e = 0 ] || echo "# exit $got, expected $status and: $pattern"
     ok $e "$name"
 }
+# opens NAME PATTERN FILE [TRIAL...]: h5py and xarray open FILE, NumPy computes the same, and that prints
+# PATTERN.
+opens() {
+    name=$1 pattern=$2
+    shift 2
+    if [ -z "$PYTHON" ]; then
+        skip "$name" "no Python with numpy and h5py"
+        return
+    fi
+    "$PYTHON" "$srcdir/tests/dump.py" "$@" >out 2>err && ! grep -q '^not ok' out && grep -q -- "$pattern" out
+    ok $? "$name"
+}
 # With a tanh that is wrong where the oracle calls it, so that checks of its gradients fail.
 echo 'double tanh(double x) { return x / (x < 0 ? 1 - x : 1 + x); }' >tanh.c
 $CC -shared -fPIC -o tanh.so tanh.c || exit 1
@@ -74,12 +86,7 @@ if [ -n "$H5DUMP" ]; then
 else
     skip "h5dump opens the file" "no h5dump"
 fi
-if [ -n "$PYTHON" ]; then
-    "$PYTHON" "$srcdir/tests/dump.py" e74_diag.h5 0001 0008 0013 0024 >out 2>err && ! grep -q '^not ok' out
-    ok $? "h5py and xarray open it, NumPy computes the same outputs"
-else
-    skip "h5py and xarray open it, NumPy computes the same outputs" "no Python with numpy and h5py"
-fi
+opens "h5py and xarray open it, NumPy computes the same outputs" "" e74_diag.h5 0001 0008 0013 0024
 
 # All kinds of E74 in NumPy: the second, independent definition.
 cat >all.ini <<EOF
@@ -104,12 +111,7 @@ does "rank without lowrank is refused" 2 "none.ini:15: rank" "$run" none.ini
 "$run" -n all.ini >out 2>err && [ `wc -l <out` = 96 ] && [ `grep -c ' rank=3 ' out` = 24 ]
 ok $? "it applies to the low-rank state alone, and z_mod to proj = full"
 does "all 64 combinations and z modulations" 0 "^0 checks" "$run" all.ini
-if [ -n "$PYTHON" ]; then
-    "$PYTHON" "$srcdir/tests/dump.py" all.h5 >out 2>err && ! grep -q '^not ok' out
-    ok $? "NumPy computes the same outputs for all of them"
-else
-    skip "NumPy computes the same outputs for all of them" "no Python with numpy and h5py"
-fi
+opens "NumPy computes the same outputs for all of them" "" all.h5
 
 # And all of the dual memory: its presets, and other combinations of their parts.
 cat >dual.ini <<EOF
@@ -155,12 +157,7 @@ if [ -n "$H5DUMP" ]; then
 else
     skip "and in the file" "no h5dump"
 fi
-if [ -n "$PYTHON" ]; then
-    "$PYTHON" "$srcdir/tests/dump.py" dual.h5 >out 2>err && ! grep -q '^not ok' out
-    ok $? "NumPy computes the same outputs for all of them"
-else
-    skip "NumPy computes the same outputs for all of them" "no Python with numpy and h5py"
-fi
+opens "NumPy computes the same outputs for all of them" "" dual.h5
 
 # And of the catalogue the rest that a dump can hold: integers, NaN and infinities, real numbers
 # and choices as attributes.
@@ -195,12 +192,7 @@ alpha = 0.5
 beta = 0, 2
 EOF
 does "trials of the catalogue" 0 "^0 checks" "$run" catalogue.ini
-if [ -n "$PYTHON" ]; then
-    "$PYTHON" "$srcdir/tests/dump.py" catalogue.h5 >out 2>err && ! grep -q '^not ok' out
-    ok $? "NumPy computes the same outputs for all of them"
-else
-    skip "NumPy computes the same outputs for all of them" "no Python with numpy and h5py"
-fi
+opens "NumPy computes the same outputs for all of them" "" catalogue.h5
 
 # ---- plans ----
 
@@ -300,12 +292,7 @@ dim_out = 3
 dim_in = 65
 EOF
 does "quantise, all tensors saved" 0 "18 of 18 trials" "$run" lost.ini
-if [ -n "$PYTHON" ]; then
-    "$PYTHON" "$srcdir/tests/dump.py" lost.h5 >out 2>err && ! grep -q '^not ok' out && grep -q "the round trip" out
-    ok $? "NumPy computes the same bits, bytes, RMSE and worst error"
-else
-    skip "NumPy computes the same bits, bytes, RMSE and worst error" "no Python with numpy and h5py"
-fi
+opens "NumPy computes the same bits, bytes, RMSE and worst error" "the round trip" lost.h5
 does "input=gguf: no GGUF" 2 "sample.txt: begins with" \
     "$run" -t "softmax tensor=a input=gguf file=$srcdir/data/sample.txt"
 
@@ -999,12 +986,7 @@ if [ $timed = gpu_bf16 ]; then
 else
     skip "kernels that decline a case are listed" "no GPU"
 fi
-if [ -n "$PYTHON" ]; then
-    "$PYTHON" "$srcdir/tests/dump.py" time.h5 >out 2>err && ! grep -q '^not ok' out
-    ok $? "h5py and xarray open its file"
-else
-    skip "h5py and xarray open its file" "no Python with numpy and h5py"
-fi
+opens "h5py and xarray open its file" "" time.h5
 if [ $timed = ref_bf16 ]; then
     skip "a kernel that is wrong has no time" "no GPU"
 else
@@ -1017,12 +999,7 @@ does "measure = crossover" 0 "is bound by throughput" "$run" -o crossover.h5 \
 [ `awk -v b=$timed '($1 == b || $2 == b) && $3 ~ /^[0-9]*$/ { print $3 }
     $2 == b && $4 ~ /^[0-9]*$/ { print $4 }' out | sort -nu | tr '\n' ' ' | grep -c '^1 2 4 5 $'` = 1 ]
 ok $? "at batches of 1, 2, 4 and the trial's"
-if [ -n "$PYTHON" ]; then
-    "$PYTHON" "$srcdir/tests/dump.py" crossover.h5 >out 2>err && ! grep -q '^not ok' out
-    ok $? "h5py and xarray open its file, too"
-else
-    skip "h5py and xarray open its file, too" "no Python with numpy and h5py"
-fi
+opens "h5py and xarray open its file, too" "" crossover.h5
 "$run" --tsv --force -o crossover.h5 -t "e74_cell steps=9 batch=5 n_state=8 measure=crossover" >out 2>err
 [ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 12 ]
 ok $? "its records have 12 fields each"
@@ -1066,12 +1043,7 @@ else
         "$run" --goals report --force --verbose -o goal.h5 -t "$goals"
     grep -q "^ *checks  *gpu32 warp: parity 2, default 2" out
     ok $? "for both passes"
-    if [ -n "$PYTHON" ]; then
-        "$PYTHON" "$srcdir/tests/dump.py" goal.h5 >out 2>err && ! grep -q '^not ok' out
-        ok $? "h5py and xarray open a file with goals"
-    else
-        skip "h5py and xarray open a file with goals" "no Python with numpy and h5py"
-    fi
+    opens "h5py and xarray open a file with goals" "" goal.h5
 fi
 
 # ---- judged by a sample ----
@@ -1090,12 +1062,7 @@ else
     ok $? "the rows that were sampled are printed"
     grep -q "	parity	C	.*	pass	4032	26000	gemm " out && grep -q "	products	C	.*	pass	26000	26000	gemm " out
     ok $? "and how many elements were judged"
-    if [ -n "$PYTHON" ]; then
-        "$PYTHON" "$srcdir/tests/dump.py" few.h5 >out 2>err && ! grep -q '^not ok' out && grep -q "NumPy agrees: gemm" out
-        ok $? "h5py and xarray open a file with a sample"
-    else
-        skip "h5py and xarray open a file with a sample" "no Python with numpy and h5py"
-    fi
+    opens "h5py and xarray open a file with a sample" "NumPy agrees: gemm" few.h5
     does "a result that no sample covers is not judged" 0 "^  *judged  *by sample of 64 of 200 rows" \
         "$run" --force -o few.h5 -t 'layernorm rows=200 columns=70 dtype=fp32 judge=sampled repeats=0'
     grep -q "^[0-9]* checks, 0 failed, 0 skipped, [24] cannot be judged" out

@@ -6,8 +6,8 @@
 #ifndef ROW_SOFTMAX_CUH
 #define ROW_SOFTMAX_CUH
 
+#include "gpu/device/segment.cuh"
 #include "gpu/device/softmax.cuh"
-#include "gpu/device/vector.cuh"
 
 /* ---- vectors ---- */
 
@@ -28,23 +28,30 @@ static inline int64_t vectors_of(int64_t n)
     return ceil_div(n, WIDTH<T>);
 }
 
-/* Loads the part of `lane` of a row of n elements, from the row's vector `first` on.  WHOLE_ROWS: K
- * vectors with a stride of `lanes` vectors; otherwise K WIDTH<T> single elements with a stride of
- * `lanes` elements.  All loads are in flight at once; elements beyond the end are `fill`. */
+/* The first vector of a thread's segment: the row's vectors from `first` on, K per thread.  The lanes
+ * of a warp have a segment of their own. */
+template <int K>
+static __device__ __forceinline__ int segment_of(int first, int lane)
+{
+    return first + lane / 32 * 32 * K;
+}
+
+/* Loads K vectors of a row of n elements: those of thread `lane` of `lanes`, from the row's vector
+ * `first` on.  WHOLE_ROWS: with a stride of `lanes` vectors; otherwise those of its lane in its warp's
+ * segment.  All loads are in flight at once; elements beyond the end are `fill`. */
 template <bool WHOLE_ROWS, typename T, int K>
 static __device__ __forceinline__ void load_vectors(vec<T> (&v)[K], const T *row, int n, int first,
                                                     int lane, int lanes, float fill)
 {
-    #pragma unroll K
-    for (int k = 0; k < K; k++) {
-        const int vector = first + lane + k * lanes;
-        if (WHOLE_ROWS)
+    if constexpr (!WHOLE_ROWS) {
+        const int at = segment_of<K>(first, lane) * WIDTH<T>;
+        load_segment(v, row + at, n - at, lane % 32, min(lanes, 32), fill);
+    } else {
+        #pragma unroll K
+        for (int k = 0; k < K; k++) {
+            const int vector = first + lane + k * lanes;
             v[k] = vector * WIDTH<T> < n ? ((const vec<T> *)row)[vector] : vector_full<T>(fill);
-        else
-            v[k] = make_vec<T>([&](int i) {
-                const int j = first * WIDTH<T> + lane + (k * WIDTH<T> + i) * lanes;
-                return j < n ? load(row + j) : fill;
-            });
+        }
     }
 }
 
@@ -53,16 +60,20 @@ template <bool WHOLE_ROWS, int K, typename T, typename F>
 static __device__ __forceinline__ void store_vectors(T *row, int n, int first, int lane, int lanes,
                                                      const F &x)
 {
-    #pragma unroll K
-    for (int k = 0; k < K; k++) {
-        const int vector = first + lane + k * lanes;
-        if (WHOLE_ROWS && vector * WIDTH<T> < n)
-            ((vec<T> *)row)[vector] = make_vec<T>([&](int i) { return x(k, i); });
-        #pragma unroll 8
-        for (int i = 0; i < WIDTH<T>; i++) {
-            const int j = first * WIDTH<T> + lane + (k * WIDTH<T> + i) * lanes;
-            if (!WHOLE_ROWS && j < n)
-                store(row + j, x(k, i));
+    const auto made = [&](int k) { return make_vec<T>([&](int i) { return x(k, i); }); };
+    if constexpr (!WHOLE_ROWS) {
+        const int at = segment_of<K>(first, lane) * WIDTH<T>;
+        vec<T> v[K];
+        #pragma unroll K
+        for (int k = 0; k < K; k++)
+            v[k] = made(k);
+        store_segment(row + at, v, n - at, lane % 32, min(lanes, 32));
+    } else {
+        #pragma unroll K
+        for (int k = 0; k < K; k++) {
+            const int vector = first + lane + k * lanes;
+            if (vector * WIDTH<T> < n)
+                ((vec<T> *)row)[vector] = made(k);
         }
     }
 }

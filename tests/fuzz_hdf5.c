@@ -516,7 +516,7 @@ static void on_crash(int number)
 }
 
 /* AddressSanitizer calls it before it reports. */
-void __asan_on_error(void);
+__attribute__((visibility("default"))) void __asan_on_error(void);
 void __asan_on_error(void)
 {
     *crashed = innermost();

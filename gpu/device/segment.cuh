@@ -17,6 +17,7 @@
 #ifndef SEGMENT_CUH
 #define SEGMENT_CUH
 
+#include "gpu/device/async.cuh"
 #include "gpu/device/bits.cuh"
 #include "gpu/device/vector.cuh"
 
@@ -185,16 +186,11 @@ static __device__ __forceinline__ vec<T> load_words(vec<T> (&v)[K], const T *wor
     return after;
 }
 
-/* Loads the segment whose first column is at `from`; its row has n more columns (n <= 0: none).
- * Columns beyond the end are `fill`.  All loads are in flight at once. */
+/* The vectors of a segment from its words; `after`, in lane 0, is the word after its last. */
 template <typename T, int K>
-static __device__ __forceinline__ void load_segment(vec<T> (&v)[K], const T *from, int n, int lane,
-                                                    int lanes, float fill)
+static __device__ __forceinline__ void join_words(vec<T> (&v)[K], const vec<T> &after, int shift,
+                                                  int lane, int lanes)
 {
-    enum { V = WIDTH<T> };
-    const int shift = misalignment(from), next_lane = (lane + 1) & (lanes - 1);
-    const vec<T> after = load_words(v, from - shift, n > 0 ? n + shift : 0, lane, lanes);
-
     #pragma unroll K
     for (int k = 0; k < K; k++) {
         vec<T> next;
@@ -202,13 +198,47 @@ static __device__ __forceinline__ void load_segment(vec<T> (&v)[K], const T *fro
         for (int i = 0; i < 4; i++) { /* lane 0 hands the last lane its next one */
             const unsigned later = k + 1 < K ? v[(k + 1) % K].word[i] : after.word[i];
             const unsigned handed = lane == 0 ? later : v[k].word[i];
-            next.word[i] = __shfl_sync(~0u, handed, next_lane, lanes);
+            next.word[i] = __shfl_sync(~0u, handed, (lane + 1) & (lanes - 1), lanes);
         }
         v[k] = shifted(v[k], next, shift);
-        const int left = n - (lane + k * lanes) * V;
-        if (fill != 0 && left < V)
+    }
+}
+
+/* Loads the segment whose first column is at `from`; its row has n more columns (n <= 0: none).
+ * Columns beyond the end are `fill`.  All loads are in flight at once. */
+template <typename T, int K>
+static __device__ __forceinline__ void load_segment(vec<T> (&v)[K], const T *from, int n, int lane,
+                                                    int lanes, float fill)
+{
+    const int shift = misalignment(from);
+    const vec<T> after = load_words(v, from - shift, n > 0 ? n + shift : 0, lane, lanes);
+
+    join_words(v, after, shift, lane, lanes);
+    #pragma unroll K
+    for (int k = 0; k < K; k++) {
+        const int left = n - (lane + k * lanes) * (int)WIDTH<T>;
+        if (fill != 0 && left < WIDTH<T>)
             fill_from(v[k], left, fill);
     }
+}
+
+/* Copies the words of a segment to shared memory with cp.async: word k of the lane to to[k stride], and
+ * in lane 0 the word after the segment's last to `after`, unless that is NULL. */
+template <int K, typename T>
+static __device__ __forceinline__ void copy_segment(vec<T> *to, int stride, vec<T> *after,
+                                                    const T *from, int n, int lane, int lanes)
+{
+    const int shift = misalignment(from), end = n > 0 ? (n + shift) * (int)sizeof(T) : 0;
+    const char *words = (const char *)(from - shift);
+
+    const auto copy = [&](vec<T> *slot, int w) {
+        cp_async16(slot, words + (int64_t)w * 16, max(0, min(16, end - w * 16)));
+    };
+    #pragma unroll K
+    for (int k = 0; k < K; k++)
+        copy(to + k * stride, lane + k * lanes);
+    if (after && lane == 0)
+        copy(after, K * lanes);
 }
 
 /* Stores words of a segment, `end` elements from the first word on; of the first word without `shift`
@@ -228,8 +258,7 @@ static __device__ __forceinline__ void store_words(T *words, const vec<T> (&v)[K
     for (int k = 0; k < K; k++) {
         const int w = lane + k * lanes;
         if (w < last && !(k == 0 && head))
-            __stcs((uint4 *)(words + (int64_t)w * V),
-                   make_uint4(v[k].word[0], v[k].word[1], v[k].word[2], v[k].word[3]));
+            store_global(words + (int64_t)w * V, v[k]);
         if (w == last && !(k == 0 && head))
             part = v[k], at = w, n = end % V;
     }
@@ -264,6 +293,67 @@ static __device__ __forceinline__ void store_segment(T *to, vec<T> (&v)[K], int 
         v[k] = shifted(previous, v[k], back);
     }
     store_words(to - shift, v, behind, shift, n > 0 ? n + shift : 0, lane, lanes);
+}
+
+/* ---- rows of a group of threads ---- */
+
+/* A vector whose elements are all `fill`, which T must represent exactly. */
+template <typename T>
+static __device__ __forceinline__ vec<T> vector_full(float fill)
+{
+    const unsigned bits = __float_as_uint(fill);
+    const unsigned all = is_bf16<T>() ? bits | bits >> 16 : bits;
+    return {{all, all, all, all}};
+}
+
+/* The k-th of the K vectors that thread `lane` of `lanes` has of a row, from the row's vector `first`
+ * on.  WHOLE_ROWS, of a multiple of 16 bytes: they have a stride of `lanes`; otherwise each warp has
+ * a segment. */
+template <bool WHOLE_ROWS, int K>
+static __device__ __forceinline__ int vector_of(int first, int k, int lane, int lanes)
+{
+    return WHOLE_ROWS ? first + lane + k * lanes
+                      : first + lane / 32 * 32 * K + lane % 32 + k * min(lanes, 32);
+}
+
+/* Loads them; all loads are in flight at once.  Elements beyond the n of the row are `fill`. */
+template <bool WHOLE_ROWS, typename T, int K>
+static __device__ __forceinline__ void load_vectors(vec<T> (&v)[K], const T *row, int n, int first,
+                                                    int lane, int lanes, float fill)
+{
+    if constexpr (!WHOLE_ROWS) {
+        const int at = (first + lane / 32 * 32 * K) * WIDTH<T>;
+        load_segment(v, row + at, n - at, lane % 32, min(lanes, 32), fill);
+    } else {
+        #pragma unroll K
+        for (int k = 0; k < K; k++) {
+            const int vector = vector_of<true, K>(first, k, lane, lanes);
+            v[k] = vector * WIDTH<T> < n ? ((const vec<T> *)row)[vector] : vector_full<T>(fill);
+        }
+    }
+}
+
+/* Stores them; element i of the k-th vector is x(k, i). */
+template <bool WHOLE_ROWS, int K, typename T, typename F>
+static __device__ __forceinline__ void store_vectors(T *row, int n, int first, int lane, int lanes,
+                                                     const F &x)
+{
+    const auto made = [&](int k) { return make_vec<T>([&](int i) { return x(k, i); }); };
+    if constexpr (!WHOLE_ROWS) {
+        const int at = (first + lane / 32 * 32 * K) * WIDTH<T>;
+        vec<T> v[K];
+        #pragma unroll K
+        for (int k = 0; k < K; k++)
+            v[k] = made(k);
+        store_segment(row + at, v, n - at, lane % 32, min(lanes, 32));
+    } else {
+        #pragma unroll K
+        for (int k = 0; k < K; k++) {
+            const int vector = vector_of<true, K>(first, k, lane, lanes);
+            if (vector * WIDTH<T> < n)
+                ((vec<T> *)row)[vector] = made(k);
+        }
+    }
 }
 
 #endif

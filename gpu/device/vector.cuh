@@ -132,6 +132,20 @@ static __device__ __forceinline__ void store_vec(T *to, const vec<T, N> &v)
     *(vec<T, N> *)to = v;
 }
 
+/* Stores 16 bytes to global memory in one access.  (The compiler may split an assignment into stores
+ * of the words.) */
+template <typename T>
+static __device__ __forceinline__ void store_global(T *to, const vec<T> &v)
+{
+#ifdef __CUDACC__
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.word[0]),
+                 "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
+                 : "memory");
+#else
+    store_vec(to, v);
+#endif
+}
+
 /* Two neighbours. */
 template <typename T>
 static __device__ __forceinline__ float2 load_pair(const T *from)

@@ -10,7 +10,7 @@
 #include "common/ops/norm.h"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/named_barrier.cuh"
-#include "gpu/device/vector.cuh"
+#include "gpu/device/segment.cuh"
 
 /* ---- a call ---- */
 
@@ -137,42 +137,10 @@ size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool
     NORM_BACKWARD(fused, fused_norm_work)                                                          \
     GPU_TYPES(NORM_LADDER, op)
 
-/* ---- 16-byte vectors of a row ---- */
-
-/* Loads the vector at `from`.  Its first `left` columns are in the row (none if left <= 0); the
- * others are zero.  ALIGNED: rows are a multiple of 16 bytes long. */
-template <bool ALIGNED, typename T>
-static __device__ __forceinline__ vec<T> load_part(const T *from, int left)
-{
-    vec<T> v = {};
-    if (!ALIGNED)
-        v = gather_vec<WIDTH<T>>(from, left);
-    else if (left > 0)
-        v = load_vec<WIDTH<T>>(from);
-    return v;
-}
-
-/* (__stcs is one store of 16 bytes; the compiler split an assignment into four stores.) */
-template <bool ALIGNED, typename T>
-static __device__ __forceinline__ void store_part(T *to, int left, const vec<T> &v)
-{
-    if (ALIGNED) {
-        if (left > 0)
-            __stcs((uint4 *)to, make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
-    } else {
-        alignas(16) T x[WIDTH<T>];
-        memcpy(x, &v, sizeof v);
-        #pragma unroll 8
-        for (int j = 0; j < WIDTH<T>; j++)
-            if (j < left)
-                to[j] = x[j];
-    }
-}
-
 /* ---- teams ---- */
 
-/* A team of threads processes a row.  If the row has up to 32 vectors, the team has one lane per
- * vector, rounded up to a power of two, and processes several rows at once; otherwise the team is a
+/* A team of threads processes a row.  If the row lies in up to 32 words of 16 bytes, the team has one
+ * lane per word, rounded up to a power of two, and processes several rows at once; otherwise the team is a
  * warp, a block or a cluster of blocks.  Each thread holds up to NORM_HELD vectors in forward, and
  * up to NORM_ELEMENTS elements in backward, which keeps two floats for each.  Teams depend on N
  * alone, so the bits of a row do too. */
@@ -220,17 +188,18 @@ struct norm_layout {
 /* The layout if a thread holds up to `held` vectors and a block has at most `limit` threads. */
 static inline norm_layout layout_of(struct context *on, int64_t N, size_t size, int held, int limit)
 {
-    const int64_t vectors = ceil_div(N, 16 / size), block = (int64_t)held * limit;
+    const int64_t V = 16 / size, vectors = ceil_div(N, V), block = (int64_t)held * limit;
+    const int64_t words = N % V ? ceil_div(N + V - 1, V) : vectors; /* that a row may lie in */
     const int max_cluster = on->properties.clusterLaunch ? NORM_TEAM_BLOCKS : 1;
     norm_layout l = {
-        1, limit_threads(on, NORM_TEAMS_THREADS), 1, 1, (int)vectors, vectors <= 32 ? held : 1};
+        1, limit_threads(on, NORM_TEAMS_THREADS), 1, 1, (int)vectors, words <= 32 ? held : 1};
 
     while (l.cluster <= max_cluster && ceil_div(vectors, l.cluster) > block)
         l.cluster *= 2;
     if (l.cluster > max_cluster) {
         l.cluster = 0;
     } else if (vectors <= 32 * held) {
-        while (l.lanes < min(vectors, (int64_t)32))
+        while (l.lanes < min(words, (int64_t)32))
             l.lanes *= 2;
         l.teams = l.threads / l.lanes;
     } else {
@@ -292,6 +261,7 @@ static inline norm_grid shared_grid(const norm_call &p, const norm_layout &l, in
 struct member {
     int matrix;
     int lanes, lane;   /* of the team, within the block */
+    int base, stride;  /* the index of its first vector, and from one to the next */
     int team_in_block; /* the team's index in the block */
     int cluster, rank; /* blocks of the team, and this block's rank */
     int64_t cluster_index,
@@ -300,7 +270,18 @@ struct member {
     int first, end;      /* columns of the block */
 };
 
+/* Sets a thread's lane.  Its vectors have a stride of the team's lanes; if rows are not ALIGNED, they
+ * are those of its lane in its warp's segment (gpu/device/segment.cuh). */
+template <bool ALIGNED, int VECTORS>
+static __device__ __forceinline__ void set_lane(member *m, int lane)
+{
+    m->lane = lane;
+    m->base = ALIGNED ? lane : lane / 32 * 32 * VECTORS + lane % 32;
+    m->stride = ALIGNED ? m->lanes : min(m->lanes, 32);
+}
+
 /* (It has few divisions, because they are slow and the first load depends on them.) */
+template <bool ALIGNED, int VECTORS>
 static __device__ __forceinline__ member member_of(int N, int vector, const norm_layout &l,
                                                    const norm_grid &grid)
 {
@@ -309,7 +290,7 @@ static __device__ __forceinline__ member member_of(int N, int vector, const norm
     m.matrix = cluster >= grid.clusters[0];
     m.lanes = l.lanes;
     m.team_in_block = l.teams > 1 ? (int)(threadIdx.x / (unsigned)l.lanes) : 0;
-    m.lane = (int)threadIdx.x - m.team_in_block * l.lanes;
+    set_lane<ALIGNED, VECTORS>(&m, (int)threadIdx.x - m.team_in_block * l.lanes);
     m.cluster = l.cluster;
     m.rank = (int)(blockIdx.x - cluster * l.cluster);
     m.cluster_index = cluster - (m.matrix ? grid.clusters[0] : 0);
@@ -324,7 +305,63 @@ static __device__ __forceinline__ member member_of(int N, int vector, const norm
 /* The first column of the thread's u-th vector. */
 static __device__ __forceinline__ int column_of(const member &m, int u, int vector)
 {
-    return m.first + (u * m.lanes + m.lane) * vector;
+    return m.first + (u * m.stride + m.base) * vector;
+}
+
+/* ---- a thread's part of a row ---- */
+
+/* The thread's segment of a row that is not aligned: its first column, and the thread's lane. */
+struct segment {
+    int first, lane;
+};
+
+static __device__ __forceinline__ segment segment_of(const member &me, int vector)
+{
+    const int lane = me.base % me.stride;
+    return {me.first + (me.base - lane) * vector, lane};
+}
+
+/* Loads the thread's vectors of a row; columns beyond the end of the block's are zero, and all if the
+ * row is not valid.  ALIGNED: rows are a multiple of 16 bytes long. */
+template <bool ALIGNED, typename T, int VECTORS>
+static __device__ __forceinline__ void load_part(vec<T> (&v)[VECTORS], const T *row,
+                                                 const member &me, bool valid)
+{
+    if constexpr (ALIGNED) {
+        #pragma unroll 8
+        for (int u = 0; u < VECTORS; u++) {
+            const int n = column_of(me, u, WIDTH<T>);
+            v[u] = {};
+            if (valid && n < me.end)
+                v[u] = load_vec<WIDTH<T>>(row + n);
+        }
+    } else {
+        const segment own = segment_of(me, WIDTH<T>);
+        load_segment(v, row + own.first, valid ? me.end - own.first : 0, own.lane, me.stride, 0);
+    }
+}
+
+/* Stores them; y(u) is the u-th.  (__stcs is one store of 16 bytes; the compiler split an assignment
+ * into four stores.) */
+template <bool ALIGNED, int VECTORS, typename T, typename F>
+static __device__ __forceinline__ void store_part(T *row, const member &me, bool valid, const F &y)
+{
+    if constexpr (ALIGNED) {
+        #pragma unroll 8
+        for (int u = 0; u < VECTORS; u++) {
+            const int n = column_of(me, u, WIDTH<T>);
+            const vec<T> v = y(u);
+            if (valid && n < me.end)
+                __stcs((uint4 *)(row + n), make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
+        }
+    } else {
+        const segment own = segment_of(me, WIDTH<T>);
+        vec<T> v[VECTORS];
+        #pragma unroll 8
+        for (int u = 0; u < VECTORS; u++)
+            v[u] = y(u);
+        store_segment(row + own.first, v, valid ? me.end - own.first : 0, own.lane, me.stride);
+    }
 }
 
 /* Shared memory for the sums of a team's warps and blocks.  It is double-buffered: even steps
@@ -335,12 +372,18 @@ struct team_exchange {
     float2 block[2][NORM_TEAM_BLOCKS];
 };
 
-/* Loads the thread's u-th vector of w or b, which is the same for all rows. */
+/* Loads the thread's u-th vector of w or b, which is the same for all rows and begins at a multiple of
+ * 16 bytes. */
 template <typename T, bool ALIGNED>
 static __device__ __forceinline__ vec<T> shared_vector(const void *from, const member &m, int u)
 {
-    const int n = column_of(m, u, WIDTH<T>);
-    return load_part<ALIGNED>((const T *)from + n, m.end - n);
+    const int n = column_of(m, u, WIDTH<T>), left = m.end - n;
+    vec<T> v = {};
+    if (ALIGNED ? left > 0 : left >= WIDTH<T>)
+        v = load_vec<WIDTH<T>>((const T *)from + n);
+    else if (!ALIGNED && left > 0)
+        v = load_beginning((const T *)from + n, left);
+    return v;
 }
 
 /* Waits until all blocks of the cluster have started: only then may their shared memory be
@@ -486,11 +529,11 @@ static __device__ __forceinline__ float deviation(float x, const row_stats &row)
 /* ---- the backward pass of a team's rows ---- */
 
 /* A thread's vectors of the rows, in registers. */
-template <typename T, int COUNT>
+template <typename T, int ROWS, int VECTORS>
 struct in_registers {
-    vec<T> v[COUNT];
+    vec<T> v[ROWS][VECTORS];
 
-    __device__ __forceinline__ vec<T> at(int i) const { return v[i]; }
+    __device__ __forceinline__ vec<T> at(int i) const { return v[i / VECTORS][i % VECTORS]; }
 };
 
 /* A thread's vectors of the rows in shared memory, with a stride of STRIDE vectors.  The same
@@ -545,17 +588,17 @@ static __device__ __forceinline__ void backward_rows(const norm_call &p, const m
     }
     add_up<VECTORS == 1>(s, me, at.exchange, at.step);
     #pragma unroll 8
-    for (int i = 0; i < COUNT; i++) {
-        const int r = i / VECTORS, n = column_of(me, i % VECTORS, V);
+    for (int r = 0; r < ROWS; r++) {
         const float dot = __fmul_rn(s[r * SUMS], p.inv_N);
         const float mean_g = __fmul_rn(s[(r + 1) * SUMS - 1], p.inv_N);
         const int64_t row = at.first + r;
-        const vec<T> dx = make_vec<T>([&](int j) {
-            return rows.stats[r].rstd *
-                   fmaf(-xhat[i][j], dot, CENTRED ? g[i][j] - mean_g : g[i][j]);
+        store_part<ALIGNED, VECTORS>((T *)m.dx + row * p.N, me, row < m.R, [&](int u) {
+            return make_vec<T>([&](int j) {
+                const int i = r * VECTORS + u;
+                return rows.stats[r].rstd *
+                       fmaf(-xhat[i][j], dot, CENTRED ? g[i][j] - mean_g : g[i][j]);
+            });
         });
-        if (row < m.R)
-            store_part<ALIGNED>((T *)m.dx + row * p.N + n, me.end - n, dx);
     }
 }
 
@@ -588,7 +631,7 @@ static __device__ __forceinline__ void store_sums(float *parts, const float (&x)
     for (int u = 0; u < VECTORS; u++) {
         #pragma unroll 8
         for (int j = 0; j < V; j++)
-            smem[me.team_in_block * width + (u * me.lanes + me.lane) * V + j] = x[u][j];
+            smem[me.team_in_block * width + column_of(me, u, V) - me.first + j] = x[u][j];
     }
     __syncthreads();
     for (int n = threadIdx.x; n < me.end - me.first; n += blockDim.x) {

@@ -103,20 +103,20 @@ __global__ void __launch_bounds__(COLUMNS_THREADS)
 {
     enum { V = WIDTH<T> };
     __shared__ float smem[COLUMNS_THREADS * V];
-    const member me = member_of(p.N, V, l, grid);
+    const member me = member_of<ALIGNED, 1>(p.N, V, l, grid);
     const norm_rows &m = p.matrix[me.matrix];
-    const int n = column_of(me, 0, V), left = me.end - n;
+    const int ahead = ALIGNED ? 0 : me.team_in_block; /* the lanes of a warp have as many steps */
     column_sums<T, CENTRED, 1> sums = {};
 
     #pragma unroll 2
-    for (int64_t row = me.team; row < m.R; row += me.teams) {
-        const int64_t at = row * p.N + n;
-        const vec<T> x = load_part<ALIGNED>((const T *)m.x + at, left);
-        const vec<T> dy = load_part<ALIGNED>((const T *)m.dy + at, left);
+    for (int64_t row = me.team; row - ahead < m.R; row += me.teams) {
+        vec<T> x[1], dy[1];
+        load_part<ALIGNED>(x, (const T *)m.x + row * p.N, me, row < m.R);
+        load_part<ALIGNED>(dy, (const T *)m.dy + row * p.N, me, row < m.R);
         const row_stats stats = get_stats<CENTRED>(m, row);
         #pragma unroll 8
         for (int j = 0; j < V; j++)
-            sums.add(0, j, dy[j], stats.rstd * deviation<CENTRED>(x[j], stats));
+            sums.add(0, j, dy[0][j], stats.rstd * deviation<CENTRED>(x[0][j], stats));
     }
     pdl_launch_dependents();
     store_parts(p, grid, sums, me, smem);

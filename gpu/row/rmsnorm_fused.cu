@@ -23,17 +23,6 @@
  * finish early get more teams. */
 enum { ROWS_PER_TEAM = 3 };
 
-template <typename T>
-static __device__ __forceinline__ void load_row(vec<T> (&x)[NORM_HELD], const T *row,
-                                                const member &me)
-{
-    #pragma unroll 8
-    for (int u = 0; u < NORM_HELD; u++) {
-        const int n = column_of(me, u, WIDTH<T>);
-        x[u] = load_part<true>(row + n, me.end - n);
-    }
-}
-
 /* Subtracts the mean of the warp's elements from the thread's elements; returns the sum, mean and
  * squares of the warp. */
 template <typename T>
@@ -91,7 +80,7 @@ __global__ void __launch_bounds__(NORM_THREADS, 1)
 {
     enum { V = WIDTH<T> };
     __shared__ moments exchange[2][32];
-    const member me = member_of(p.N, V, l, grid);
+    const member me = member_of<true, NORM_HELD>(p.N, V, l, grid);
     const norm_rows &m = p.matrix[me.matrix];
     const int count = warp_count<V, NORM_HELD>(me), warp = (int)threadIdx.x / 32;
     const float inv_count = rcp_approx((float)max(count, 1));
@@ -100,10 +89,10 @@ __global__ void __launch_bounds__(NORM_THREADS, 1)
     int buffer = 0;
 
     if (me.team < m.R) /* the last teams of a block may have no row */
-        load_row(next, (const T *)m.x + me.team * p.N, me);
-    load_row(w, (const T *)m.w, me);
+        load_part<true>(next, (const T *)m.x + me.team * p.N, me, true);
+    load_part<true>(w, (const T *)m.w, me, true);
     if (CENTRED)
-        load_row(b, (const T *)m.b, me);
+        load_part<true>(b, (const T *)m.b, me, true);
     #pragma unroll 8
     for (int u = 0; u < NORM_HELD; u++)
         valid[u] = column_of(me, u, V) < me.end;
@@ -114,7 +103,7 @@ __global__ void __launch_bounds__(NORM_THREADS, 1)
         for (int u = 0; u < NORM_HELD; u++)
             unpack(next[u], x[u]);
         if (row + me.teams < m.R)
-            load_row(next, (const T *)m.x + (row + me.teams) * p.N, me);
+            load_part<true>(next, (const T *)m.x + (row + me.teams) * p.N, me, true);
         const moments own =
             CENTRED ? centred<T>(x, valid, count, inv_count, me) : uncentred<T>(x, me);
         moments all = own;
@@ -126,18 +115,15 @@ __global__ void __launch_bounds__(NORM_THREADS, 1)
         }
         const row_stats stats = {all.mean, rsqrtf(fmaf(all.squares, p.inv_N, p.eps))};
         const float delta = __fmul_rn(own.mean - all.mean, stats.rstd);
-        #pragma unroll 8
-        for (int u = 0; u < NORM_HELD; u++) {
+        store_part<true, NORM_HELD>((T *)m.y + row * p.N, me, true, [&](int u) {
             make_opaque(
                 w[u].word); /* else the compiler keeps w as floats, in twice the registers */
             make_opaque(b[u].word);
-            const int n = column_of(me, u, V);
-            const vec<T> y = make_vec<T>([&](int j) {
+            return make_vec<T>([&](int j) {
                 return CENTRED ? fmaf(w[u][j], fmaf(x[u][j], stats.rstd, delta), b[u][j])
                                : w[u][j] * (stats.rstd * x[u][j]);
             });
-            store_part<true>((T *)m.y + row * p.N + n, me.end - n, y);
-        }
+        });
         if (me.lane == 0)
             put_stats<CENTRED>(m, row, stats);
     }
@@ -171,28 +157,63 @@ static constexpr __host__ __device__ int stages(int count)
     return RING_BYTES / (BLOCK_THREADS * 2 * count * (int)sizeof(uint4));
 }
 
-/* Copies the thread's vectors of x and dy, of the team's rows from `first` on, to the thread's
- * slots in a stage. */
+/* Where a warp's segments of x and dy go in a stage (gpu/device/segment.cuh): the words after their
+ * last.  (Narrow teams have a lane for every word of a row.) */
+template <typename T>
+struct edge {
+    vec<T> x, dy;
+};
+
+/* Copies the thread's vectors of x and dy, of the team's rows from `first` on, to the thread's slots
+ * in a stage; words in place of vectors if rows are not ALIGNED. */
 template <typename T, bool ALIGNED, int VECTORS, int COUNT>
-static __device__ __forceinline__ void fetch(vec<T> *x, const norm_rows &m, int N, const member &me,
-                                             int64_t first)
+static __device__ __forceinline__ void fetch(vec<T> *x, edge<T> *after, const norm_rows &m, int N,
+                                             const member &me, int64_t first)
 {
     vec<T> *dy = x + COUNT * BLOCK_THREADS;
-    #pragma unroll (ALIGNED ? 8 : 1)
-    for (int i = 0; i < COUNT; i++) {
-        const int64_t row = first + i / VECTORS;
-        const int n = column_of(me, i % VECTORS, WIDTH<T>);
-        const int left = row < m.R ? me.end - n : 0;
-        const int64_t at = row * N + n;
-        if (ALIGNED) { /* with a size of 0, cp.async writes zeros and reads nothing */
-            cp_async16(x + i * BLOCK_THREADS, (const T *)m.x + at, left > 0 ? 16 : 0);
-            cp_async16(dy + i * BLOCK_THREADS, (const T *)m.dy + at, left > 0 ? 16 : 0);
-        } else {
-            x[i * BLOCK_THREADS] = load_part<false>((const T *)m.x + at, left);
-            dy[i * BLOCK_THREADS] = load_part<false>((const T *)m.dy + at, left);
+    if constexpr (ALIGNED) {
+        #pragma unroll 8
+        for (int i = 0; i < COUNT; i++) {
+            const int64_t row = first + i / VECTORS;
+            const int n = column_of(me, i % VECTORS, WIDTH<T>);
+            const int given = row < m.R && n < me.end ? 16 : 0; /* 0: writes zeros, reads nothing */
+            const int64_t at = row * N + n;
+            cp_async16(x + i * BLOCK_THREADS, (const T *)m.x + at, given);
+            cp_async16(dy + i * BLOCK_THREADS, (const T *)m.dy + at, given);
+        }
+    } else {
+        const segment own = segment_of(me, WIDTH<T>);
+        const bool wide = VECTORS > 1;
+        #pragma unroll 8
+        for (int i = 0; i < COUNT; i += VECTORS) {
+            const int64_t row = first + i / VECTORS, at = row * N + own.first;
+            const int n = row < m.R ? me.end - own.first : 0;
+            copy_segment<VECTORS>(x + i * BLOCK_THREADS, BLOCK_THREADS, wide ? &after->x : NULL,
+                                  (const T *)m.x + at, n, own.lane, me.stride);
+            copy_segment<VECTORS>(dy + i * BLOCK_THREADS, BLOCK_THREADS, wide ? &after->dy : NULL,
+                                  (const T *)m.dy + at, n, own.lane, me.stride);
         }
     }
     cp_async_commit();
+}
+
+/* The thread's vectors of the rows of x or dy from `first` on, whose words are in a stage.  (Only the
+ * lowest bits of a row's place in the tensor matter.) */
+template <typename T, int ROWS, int VECTORS>
+static __device__ __forceinline__ in_registers<T, ROWS, VECTORS>
+joined(const vec<T> *x, const vec<T> &after, int N, const member &me, int64_t first)
+{
+    const segment own = segment_of(me, WIDTH<T>);
+    in_registers<T, ROWS, VECTORS> h;
+    #pragma unroll 8
+    for (int r = 0; r < ROWS; r++) {
+        const unsigned place = ((unsigned)first + r) * (unsigned)N + own.first;
+        #pragma unroll 8
+        for (int u = 0; u < VECTORS; u++)
+            h.v[r][u] = x[(r * VECTORS + u) * BLOCK_THREADS];
+        join_words(h.v[r], after, (int)(place % WIDTH<T>), own.lane, me.stride);
+    }
+    return h;
 }
 
 /* The number of steps, the same for every team; a team may have no row in the last step. */
@@ -210,11 +231,16 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     enum { STAGES = stages(COUNT), STAGE = 2 * COUNT * BLOCK_THREADS };
     extern __shared__ uint4 ring[];
     __shared__ team_exchange exchange;
-    const member me = member_of(p.N, WIDTH<T>, l, grid);
+    __shared__ edge<T> edges[ALIGNED || VECTORS == 1 ? 1 : STAGES * (BLOCK_THREADS / 32)];
+    const member me = member_of<ALIGNED, VECTORS>(p.N, WIDTH<T>, l, grid);
     const norm_rows &m = p.matrix[me.matrix];
     const int64_t stride = me.teams * ROWS;
     const int steps = steps_of<ROWS>(m, me);
     vec<T> *own = (vec<T> *)ring + threadIdx.x;
+    const auto after = [&](int stage) {
+        return edges +
+               (ALIGNED || VECTORS == 1 ? 0 : stage * (BLOCK_THREADS / 32) + threadIdx.x / 32);
+    };
     int64_t first = me.team * ROWS;
     vec<T> w[VECTORS];
     row_stats stats[ROWS], next_stats[ROWS];
@@ -222,7 +248,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
 
     #pragma unroll 1
     for (int s = 0; s < STAGES - 1; s++)
-        fetch<T, ALIGNED, VECTORS, COUNT>(own + s * STAGE, m, p.N, me, first + s * stride);
+        fetch<T, ALIGNED, VECTORS, COUNT>(own + s * STAGE, after(s), m, p.N, me,
+                                          first + s * stride);
     #pragma unroll 8
     for (int u = 0; u < VECTORS; u++)
         w[u] = shared_vector<T, ALIGNED>(m.w, me, u);
@@ -233,18 +260,31 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     int stage = 0; /* the stage that is processed; the one before it is free */
     #pragma unroll 1
     for (int step = 0; step < steps; step++, first += stride) {
-        fetch<T, ALIGNED, VECTORS, COUNT>(own + (stage ? stage - 1 : STAGES - 1) * STAGE, m, p.N,
-                                          me, first + (STAGES - 1) * stride);
+        const int free = stage ? stage - 1 : STAGES - 1;
+        fetch<T, ALIGNED, VECTORS, COUNT>(own + free * STAGE, after(free), m, p.N, me,
+                                          first + (STAGES - 1) * stride);
         #pragma unroll 8
         for (int r = 0; r < ROWS; r++) {
             stats[r] = next_stats[r];
             next_stats[r] = get_stats<CENTRED>(m, first + stride + r);
         }
         cp_async_wait<STAGES - 1>();
-        const vec<T> *const x = own + stage * STAGE;
-        const team_rows<T, in_smem<T, BLOCK_THREADS>> rows = {
-            {x}, {x + COUNT * BLOCK_THREADS}, w, stats};
-        backward_rows<T, CENTRED, ALIGNED, VECTORS>(p, me, {&exchange, step, first}, rows, &sums);
+        const vec<T> *const x = own + stage * STAGE, *const dy = x + COUNT * BLOCK_THREADS;
+        const team_step at = {&exchange, step, first};
+        if constexpr (ALIGNED) {
+            const team_rows<T, in_smem<T, BLOCK_THREADS>> rows = {{x}, {dy}, w, stats};
+            backward_rows<T, CENTRED, true, VECTORS>(p, me, at, rows, &sums);
+        } else {
+            vec<T> none = {}, x_after = none, dy_after = none;
+            if (VECTORS > 1 && threadIdx.x % 32 == 0) {
+                x_after = after(stage)->x;
+                dy_after = after(stage)->dy;
+            }
+            const team_rows<T, in_registers<T, ROWS, VECTORS>> rows = {
+                joined<T, ROWS, VECTORS>(x, x_after, p.N, me, first),
+                joined<T, ROWS, VECTORS>(dy, dy_after, p.N, me, first), w, stats};
+            backward_rows<T, CENTRED, false, VECTORS>(p, me, at, rows, &sums);
+        }
         stage = stage + 1 < STAGES ? stage + 1 : 0;
     }
     pdl_launch_dependents();

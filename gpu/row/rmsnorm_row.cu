@@ -12,18 +12,15 @@
 enum { ROW_BLOCKS = 2 };
 
 /* Loads the thread's vectors of the rows of x from `first` on. */
-template <typename T, bool ALIGNED, int VECTORS, int COUNT>
-static __device__ __forceinline__ in_registers<T, COUNT> rows_of(const void *x, const norm_call &p,
-                                                                 const member &me, int64_t first)
+template <typename T, bool ALIGNED, int ROWS, int VECTORS>
+static __device__ __forceinline__ in_registers<T, ROWS, VECTORS>
+rows_of(const void *x, const norm_call &p, const member &me, int64_t first)
 {
-    in_registers<T, COUNT> h;
+    in_registers<T, ROWS, VECTORS> h;
     #pragma unroll 8
-    for (int i = 0; i < COUNT; i++) {
-        const int64_t row = first + i / VECTORS;
-        const int n = column_of(me, i % VECTORS, WIDTH<T>);
-        h.v[i] = load_part<ALIGNED>((const T *)x + row * p.N + n,
-                                    row < p.matrix[me.matrix].R ? me.end - n : 0);
-    }
+    for (int r = 0; r < ROWS; r++)
+        load_part<ALIGNED>(h.v[r], (const T *)x + (first + r) * p.N, me,
+                           first + r < p.matrix[me.matrix].R);
     return h;
 }
 
@@ -75,7 +72,8 @@ struct moments_exchange {
 template <typename T, bool ALIGNED, int VECTORS>
 static __device__ __forceinline__ void
 find_moments(const norm_call &p, const member &me, moments_exchange *exchange,
-             in_registers<T, NORM_HELD> &x, row_stats *stats, float (&squares)[NORM_HELD / VECTORS])
+             in_registers<T, NORM_HELD / VECTORS, VECTORS> &x, row_stats *stats,
+             float (&squares)[NORM_HELD / VECTORS])
 {
     enum { V = WIDTH<T>, ROWS = NORM_HELD / VECTORS };
     const int count = warp_count<V, VECTORS>(me), thread = (int)threadIdx.x;
@@ -119,12 +117,12 @@ __global__ void __launch_bounds__(max_threads_forward(ALIGNED), ALIGNED ? ROW_BL
     enum { V = WIDTH<T>, ROWS = NORM_HELD / VECTORS };
     __shared__ team_exchange exchange;
     __shared__ moments_exchange centred_exchange;
-    member me = member_of(p.N, V, l, grid);
+    member me = member_of<ALIGNED, VECTORS>(p.N, V, l, grid);
     const norm_rows &m = p.matrix[me.matrix];
     const int64_t first = me.team * ROWS;
     if (ROWS == 1 && first >= m.R)
         return;
-    in_registers<T, NORM_HELD> x = rows_of<T, ALIGNED, VECTORS, NORM_HELD>(m.x, p, me, first);
+    auto x = rows_of<T, ALIGNED, ROWS, VECTORS>(m.x, p, me, first);
     row_stats stats[ROWS] = {};
     float squares[ROWS] = {};
     vec<T> w[VECTORS], b[VECTORS];
@@ -142,8 +140,8 @@ __global__ void __launch_bounds__(max_threads_forward(ALIGNED), ALIGNED ? ROW_BL
         add_up<ROWS != 1>(squares, me, &exchange, 0);
     }
     const int half = 16 + opaque_thread_index() / 1024; /* 16: a thread index is below 1024 */
-    me.lane = opaque_thread_index() -
-              me.team_in_block * me.lanes; /* opaque: addresses of x are not kept */
+    set_lane<ALIGNED, VECTORS>(                         /* opaque: addresses of x are not kept */
+                               &me, opaque_thread_index() - me.team_in_block * me.lanes);
     if (CENTRED) {
         w[0] = shared_vector<T, ALIGNED>(m.w, me, 0);
         b[0] = shared_vector<T, ALIGNED>(m.b, me, 0);
@@ -155,16 +153,15 @@ __global__ void __launch_bounds__(max_threads_forward(ALIGNED), ALIGNED ? ROW_BL
             put_stats<CENTRED>(m, first + r, stats[r]);
     }
     #pragma unroll 8
-    for (int i = 0; i < NORM_HELD; i++) {
-        const int r = i / VECTORS, u = i % VECTORS, n = column_of(me, u, V);
-        if (CENTRED && u + 1 < VECTORS) {
-            w[u + 1] = shared_vector<T, ALIGNED>(m.w, me, u + 1);
-            b[u + 1] = shared_vector<T, ALIGNED>(m.b, me, u + 1);
-        }
-        store_part<ALIGNED>((T *)m.y + (first + r) * p.N + n,
-                            ROWS == 1 || first + r < m.R ? me.end - n : 0,
-                            normalised<T, CENTRED>(x.at(i), w[u], b[u], stats[r], half));
-    }
+    for (int r = 0; r < ROWS; r++)
+        store_part<ALIGNED, VECTORS>(
+            (T *)m.y + (first + r) * p.N, me, ROWS == 1 || first + r < m.R, [&](int u) {
+                if (CENTRED && u + 1 < VECTORS) {
+                    w[u + 1] = shared_vector<T, ALIGNED>(m.w, me, u + 1);
+                    b[u + 1] = shared_vector<T, ALIGNED>(m.b, me, u + 1);
+                }
+                return normalised<T, CENTRED>(x.v[r][u], w[u], b[u], stats[r], half);
+            });
 }
 
 /* Column sums that are not computed: this kernel leaves dw and db to norm_columns(). */
@@ -178,11 +175,11 @@ __global__ void __launch_bounds__(NORM_THREADS_BACK, 1)
 {
     enum { COUNT = held_back<T>(), ROWS = COUNT / VECTORS };
     __shared__ team_exchange exchange;
-    const member me = member_of(p.N, WIDTH<T>, l, grid);
+    const member me = member_of<ALIGNED, VECTORS>(p.N, WIDTH<T>, l, grid);
     const norm_rows &m = p.matrix[me.matrix];
     const int64_t first = me.team * ROWS;
-    const auto x = rows_of<T, ALIGNED, VECTORS, COUNT>(m.x, p, me, first);
-    const auto dy = rows_of<T, ALIGNED, VECTORS, COUNT>(m.dy, p, me, first);
+    const auto x = rows_of<T, ALIGNED, ROWS, VECTORS>(m.x, p, me, first);
+    const auto dy = rows_of<T, ALIGNED, ROWS, VECTORS>(m.dy, p, me, first);
     vec<T> w[VECTORS];
     row_stats stats[ROWS];
     no_columns none;
@@ -194,7 +191,7 @@ __global__ void __launch_bounds__(NORM_THREADS_BACK, 1)
     for (int r = 0; r < ROWS; r++)
         stats[r] = get_stats<CENTRED>(m, first + r);
     wait_for_cluster(me);
-    const team_rows<T, in_registers<T, COUNT>> rows = {x, dy, w, stats};
+    const team_rows<T, in_registers<T, ROWS, VECTORS>> rows = {x, dy, w, stats};
     backward_rows<T, CENTRED, ALIGNED, VECTORS>(p, me, {&exchange, 0, first}, rows, &none);
 }
 

@@ -9,73 +9,10 @@
 #include "gpu/device/segment.cuh"
 #include "gpu/device/softmax.cuh"
 
-/* ---- vectors ---- */
-
-/* A vector whose elements are all `fill`, which T must represent exactly. */
-template <typename T>
-static __device__ __forceinline__ vec<T> vector_full(float fill)
-{
-    const unsigned bits = __float_as_uint(fill);
-    const unsigned all = is_bf16<T>() ? bits | bits >> 16 : bits;
-    return {{all, all, all, all}};
-}
-
-/* ---- rows ---- */
-
 template <typename T>
 static inline int64_t vectors_of(int64_t n)
 {
     return ceil_div(n, WIDTH<T>);
-}
-
-/* The first vector of a thread's segment: the row's vectors from `first` on, K per thread.  The lanes
- * of a warp have a segment of their own. */
-template <int K>
-static __device__ __forceinline__ int segment_of(int first, int lane)
-{
-    return first + lane / 32 * 32 * K;
-}
-
-/* Loads K vectors of a row of n elements: those of thread `lane` of `lanes`, from the row's vector
- * `first` on.  WHOLE_ROWS: with a stride of `lanes` vectors; otherwise those of its lane in its warp's
- * segment.  All loads are in flight at once; elements beyond the end are `fill`. */
-template <bool WHOLE_ROWS, typename T, int K>
-static __device__ __forceinline__ void load_vectors(vec<T> (&v)[K], const T *row, int n, int first,
-                                                    int lane, int lanes, float fill)
-{
-    if constexpr (!WHOLE_ROWS) {
-        const int at = segment_of<K>(first, lane) * WIDTH<T>;
-        load_segment(v, row + at, n - at, lane % 32, min(lanes, 32), fill);
-    } else {
-        #pragma unroll K
-        for (int k = 0; k < K; k++) {
-            const int vector = first + lane + k * lanes;
-            v[k] = vector * WIDTH<T> < n ? ((const vec<T> *)row)[vector] : vector_full<T>(fill);
-        }
-    }
-}
-
-/* Stores to the addresses that load_vectors() reads; element i of the k-th vector is x(k, i). */
-template <bool WHOLE_ROWS, int K, typename T, typename F>
-static __device__ __forceinline__ void store_vectors(T *row, int n, int first, int lane, int lanes,
-                                                     const F &x)
-{
-    const auto made = [&](int k) { return make_vec<T>([&](int i) { return x(k, i); }); };
-    if constexpr (!WHOLE_ROWS) {
-        const int at = segment_of<K>(first, lane) * WIDTH<T>;
-        vec<T> v[K];
-        #pragma unroll K
-        for (int k = 0; k < K; k++)
-            v[k] = made(k);
-        store_segment(row + at, v, n - at, lane % 32, min(lanes, 32));
-    } else {
-        #pragma unroll K
-        for (int k = 0; k < K; k++) {
-            const int vector = first + lane + k * lanes;
-            if (vector * WIDTH<T> < n)
-                ((vec<T> *)row)[vector] = made(k);
-        }
-    }
 }
 
 /* ---- reductions of a row, over `lanes` neighbouring lanes or over a block ---- */

@@ -6,7 +6,7 @@
 #include "common/ops/reduce.h"
 #include "gpu/device/math.cuh"
 #include "gpu/device/pdl.cuh"
-#include "gpu/device/vector.cuh"
+#include "gpu/device/segment.cuh"
 
 enum {
     BLOCK = 256,            /* threads of a block whose groups are warps */
@@ -23,6 +23,7 @@ struct total {
     float sum;
 
     static __device__ __forceinline__ total none(void) { return {0}; }
+    static __device__ __forceinline__ float padding(void) { return 0; }
     /* Adds N neighbouring elements, which are zero if they are not valid. */
     template <int N>
     __device__ __forceinline__ void accumulate(const float (&x)[N], int64_t, bool, bool squared)
@@ -47,6 +48,8 @@ struct argmax {
     int64_t at;
 
     static __device__ __forceinline__ argmax none(void) { return {-INFINITY, INT64_MAX}; }
+    /* Of the columns beyond the end: never above the maximum. */
+    static __device__ __forceinline__ float padding(void) { return -INFINITY; }
     /* Is `other` above the maximum so far? */
     __device__ __forceinline__ bool below(float other) const { return x == x && !(other <= x); }
     __device__ __forceinline__ void merge(const argmax &other)
@@ -183,32 +186,40 @@ __global__ void __launch_bounds__(BLOCK) tree_kernel(job j)
 
 /* ---- shuffle and two_level ---- */
 
-/* Reduces a thread's part of a chunk: accesses with a stride of `threads`, AHEAD of them in flight
- * before the first is used. */
+/* Reduces a thread's part of a chunk, AHEAD vectors of which are in flight before the first is used.
+ * WIDE: rows are a multiple of 16 bytes long. */
 template <typename F, typename T, bool WIDE>
 static __device__ __forceinline__ F fold_share(const T *x, const work_tile &w, int threads,
                                                bool squared)
 {
-    enum { ELEMENTS = WIDTH<T, WIDE> };
-    typedef vec<T, ELEMENTS> V;
-    const V *p = (const V *)x;
-    const int64_t all = w.n / ELEMENTS;
+    enum { V = WIDTH<T> };
+    const int64_t all = ceil_div(w.n, V);
     F found = F::none();
 
     for (int64_t k = 0; k < all;) {
         F run = F::none();
         for (int round = 0; round < CHAIN && k < all; round++, k += AHEAD * threads) {
             const int remaining = (int)min(all - k, (int64_t)(AHEAD * threads)) - w.first;
-            V loaded[AHEAD];
-            #pragma unroll AHEAD
-            for (int i = 0; i < AHEAD; i++)
-                loaded[i] = load_vec(p + k + w.first + i * threads, i * threads < remaining);
+            const auto ahead = [&](int i) { /* of the thread's first vector, its i-th */
+                                            return vector_of<WIDE, AHEAD>(-w.first, i, w.first,
+                                                                          threads);
+            };
+            vec<T> loaded[AHEAD];
+            if constexpr (WIDE) {
+                const vec<T> *p = (const vec<T> *)x + k + w.first;
+                #pragma unroll AHEAD
+                for (int i = 0; i < AHEAD; i++)
+                    loaded[i] = load_vec(p + i * threads, i * threads < remaining);
+            } else {
+                const int n = (int)min(w.n - k * V, (int64_t)1 << 30);
+                load_vectors<false>(loaded, x + k * V, n, 0, w.first, threads, F::padding());
+            }
             #pragma unroll AHEAD
             for (int i = 0; i < AHEAD; i++) {
-                float elements[ELEMENTS];
+                float elements[V];
                 unpack(loaded[i], elements);
-                run.accumulate(elements, w.begin + (k + w.first + i * threads) * ELEMENTS,
-                               i * threads < remaining, squared);
+                run.accumulate(elements, w.begin + (k + w.first + ahead(i)) * V,
+                               ahead(i) < remaining, squared);
             }
         }
         found.merge(run);
@@ -284,37 +295,33 @@ __global__ void __launch_bounds__(BLOCK) each_kernel(job_back j)
 template <typename T, bool WIDE, bool NORM>
 __global__ void __launch_bounds__(MAX_THREADS) spread_kernel(job_back j)
 {
-    enum { ELEMENTS = WIDTH<T, WIDE> };
-    typedef vec<T, ELEMENTS> V;
+    enum { V = WIDTH<T> };
     const work_tile w = work_tile_of(j.by);
     if (w.row >= j.by.rows)
         return;
     const int64_t start = w.row * j.by.n + w.begin, argmax = j.at ? j.at[w.row] - w.begin : -1;
-    const V *x = (const V *)((const T *)j.x + start);
-    V *dx = (V *)((T *)j.dx + start);
+    const T *x = (const T *)j.x + start;
+    T *dx = (T *)j.dx + start;
     const float dy = load((const T *)j.dy + w.row), y = NORM ? load((const T *)j.y + w.row) : 1;
     const float dx_other = j.at || y == 0 ? 0 : dy / (NORM ? y : j.divisor);
-    const int all = (int)(w.n / ELEMENTS);
+    const int n = (int)w.n;
 
-    for (int k = w.first; k < all; k += AHEAD_BACK * j.by.group) {
-        V loaded[AHEAD_BACK];
-        #pragma unroll AHEAD_BACK
-        for (int i = 0; NORM && i < AHEAD_BACK; i++)
-            loaded[i] = load_vec(x + k + i * j.by.group, k + i * j.by.group < all);
+    for (int k = 0; k * V < n; k += AHEAD_BACK * j.by.group) {
+        vec<T> loaded[AHEAD_BACK];
+        int max_here[AHEAD_BACK];
+        if (NORM && !WIDE)
+            load_vectors<false>(loaded, x, n, k, w.first, j.by.group, 0);
         #pragma unroll AHEAD_BACK
         for (int i = 0; i < AHEAD_BACK; i++) {
-            const int index = k + i * j.by.group;
-            const int64_t offset = argmax - (int64_t)index * ELEMENTS;
-            const int max_here = offset >= 0 && offset < ELEMENTS ? (int)offset : -1;
-            float elements[ELEMENTS];
-            if (NORM)
-                unpack(loaded[i], elements);
-            #pragma unroll 8
-            for (int n = 0; n < ELEMENTS; n++)
-                elements[n] = NORM ? dx_other * elements[n] : n == max_here ? dy : dx_other;
-            if (index < all)
-                dx[index] = pack<T, ELEMENTS>(elements);
+            const int vector = vector_of<WIDE, AHEAD_BACK>(k, i, w.first, j.by.group);
+            const int64_t offset = argmax - (int64_t)vector * V;
+            max_here[i] = offset >= 0 && offset < V ? (int)offset : -1;
+            if (NORM && WIDE)
+                loaded[i] = load_vec((const vec<T> *)x + vector, vector * V < n);
         }
+        store_vectors<WIDE, AHEAD_BACK>(dx, n, k, w.first, j.by.group, [&](int i, int e) {
+            return NORM ? dx_other * loaded[i][e] : e == max_here[i] ? dy : dx_other;
+        });
     }
 }
 

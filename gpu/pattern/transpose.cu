@@ -3,7 +3,7 @@
  * Each block transposes one square tile; backward is forward with the axes exchanged.  The grid has
  * one axis, because the others are limited to 65535 blocks. */
 #include "common/ops/transpose.h"
-#include "gpu/device/vector.cuh"
+#include "gpu/device/segment.cuh"
 
 enum {
     SIDE = 32,              /* side of a tile that is moved by elements, in elements */
@@ -109,16 +109,12 @@ struct transposed_tile {
     {
         return tile + row * VECTORS + (u ^ (row / ELEMENTS));
     }
-    static __device__ __forceinline__ T *element(vec<T> *tile, int row, int column)
-    {
-        return (T *)at(tile, row, column / ELEMENTS) + column % ELEMENTS;
-    }
 };
 
-/* A thread transposes a square of vectors in registers, so that global reads and writes both
- * move whole vectors, in rows of 256 bytes.  If the rows of x are not a whole number of vectors,
- * reads are by elements; the same holds for out and writes. */
-template <typename T>
+/* A thread transposes a square of vectors in registers, so that global reads and writes both move
+ * whole words, in rows of 256 bytes.  WHOLE_IN, WHOLE_OUT: the rows of x, or of out, are a multiple of
+ * 16 bytes long. */
+template <typename T, bool WHOLE_IN, bool WHOLE_OUT>
 __global__ void __launch_bounds__(THREADS)
     vectors(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 {
@@ -126,43 +122,34 @@ __global__ void __launch_bounds__(THREADS)
     enum { ELEMENTS = in::ELEMENTS, TILE = in::TILE };
     __shared__ vec<T> square[TILE * VECTORS];
     const tile t = tile_of(tiles, TILE);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int down = threadIdx.x / VECTORS, across = threadIdx.x % VECTORS;
+    const int columns = (int)min(N - t.j, (int64_t)1 << 30),
+              rows = (int)min(M - t.i, (int64_t)1 << 30);
+    vec<T> row[ELEMENTS];
 
-    x += t.matrix * M * N;
-    out += t.matrix * M * N;
-    if (N % ELEMENTS == 0) {
-        const int down = threadIdx.x / VECTORS, across = threadIdx.x % VECTORS;
-        const int64_t i = t.i + down * ELEMENTS, j = t.j + across * ELEMENTS;
-        vec<T> row[ELEMENTS];
-        #pragma unroll ELEMENTS
-        for (int r = 0; r < ELEMENTS; r++)
-            row[r] = i + r < M && j < N ? load_vec<ELEMENTS>(x + (i + r) * N + j) : vec<T>{};
-        #pragma unroll ELEMENTS
-        for (int c = 0; c < ELEMENTS; c++)
-            *in::at(square, across * ELEMENTS + c, down) = column<T>(row, c);
-    } else {
-        for (int r = warp; r < TILE && t.i + r < M; r += THREADS / 32) {
-            #pragma unroll (TILE / 32)
-            for (int c = lane; c < TILE; c += 32)
-                if (t.j + c < N)
-                    *in::element(square, c, r) = x[(t.i + r) * N + t.j + c];
-        }
+    x += t.matrix * M * N + t.i * N + t.j;
+    out += t.matrix * M * N + t.j * M + t.i;
+    #pragma unroll ELEMENTS
+    for (int r = 0; r < ELEMENTS; r++) {
+        const int i = down * ELEMENTS + r;
+        vec<T> v[1];
+        load_vectors<WHOLE_IN>(v, x + i * N, i < rows ? columns : 0, 0, across, VECTORS, 0);
+        row[r] = v[0];
     }
+    #pragma unroll ELEMENTS
+    for (int c = 0; c < ELEMENTS; c++)
+        *in::at(square, across * ELEMENTS + c, down) = column<T>(row, c);
     __syncthreads();
-    if (M % ELEMENTS == 0) {
-        #pragma unroll ELEMENTS
-        for (int n = 0; n < ELEMENTS; n++) {
-            const int r = n * (THREADS / VECTORS) + threadIdx.x / VECTORS,
-                      u = threadIdx.x % VECTORS;
-            if (t.j + r < N && t.i + u * ELEMENTS < M)
-                store_vec(out + (t.j + r) * M + t.i + u * ELEMENTS, *in::at(square, r, u));
-        }
-    } else {
-        for (int r = warp; r < TILE && t.j + r < N; r += THREADS / 32) {
-            #pragma unroll (TILE / 32)
-            for (int c = lane; c < TILE; c += 32)
-                if (t.i + c < M)
-                    out[(t.j + r) * M + t.i + c] = *in::element(square, r, c);
+    #pragma unroll ELEMENTS
+    for (int n = 0; n < ELEMENTS; n++) {
+        const int r = n * (THREADS / VECTORS) + down;
+        const vec<T> v = *in::at(square, r, across);
+        if constexpr (WHOLE_OUT) {
+            if (r < columns && across * ELEMENTS < rows)
+                store_global(out + r * M + across * ELEMENTS, v);
+        } else {
+            vec<T> one[1] = {v};
+            store_segment(out + r * M, one, r < columns ? rows : 0, across, VECTORS);
         }
     }
 }
@@ -199,7 +186,11 @@ static int vector_transpose(struct context *on, void *to, const void *from, int6
 {
     const tiling t = tiling_of(M, N, transposed_tile<T>::TILE);
     const dim3 grid(B * t.down * t.across);
-    vectors<T><<<grid, THREADS, 0, on->stream>>>((T *)to, (const T *)from, M, N, t);
+    const bool in = in_vectors<T>(N), out = in_vectors<T>(M);
+    const auto kernel = in    ? out ? vectors<T, true, true> : vectors<T, true, false>
+                           : out ? vectors<T, false, true>
+                              : vectors<T, false, false>;
+    kernel<<<grid, THREADS, 0, on->stream>>>((T *)to, (const T *)from, M, N, t);
     return cudaGetLastError();
 }
 

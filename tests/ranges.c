@@ -256,6 +256,43 @@ static void limits(void)
             "t.ini:1: this makes 10000 trials; an experiment has at most 9999\n");
 }
 
+/* N / KEY: as much work at each length. */
+static void quotients(void)
+{
+    struct experiment x;
+
+    makes(SMALL "rows = 12, 100 / dim_out, 99/dim_out\n", "rows", "12 100 99");
+    if (good("quotients of a list", NULL, "softmax rows=\"64 / columns, 3\" columns=\"5, 8:32 x2\"",
+             &x)) {
+        has_values(&x, "rows", "12 8 4 2 3 3 3 3");
+        has_values(&x, "columns", "5 8 16 32 5 8 16 32");
+        plan_free(&x);
+    }
+    if (good("quotients by a default, of each type", NULL,
+             "softmax rows=4096/columns dtype=fp32,bf16", &x)) {
+        has_values(&x, "rows", "4 4");
+        plan_free(&x);
+    }
+    refused("quotients by what is no size",
+            LINEAR "rows = 5 / dim\ndim_in = 5 / act\ndim_out = 5/\nact = 5 / rows\n",
+            "t.ini:3: rows = 5 / dim: linear has no size 'dim'\n"
+            "t.ini:4: dim_in = 5 / act: linear has no size 'act'\n"
+            "t.ini:5: dim_out = 5/: linear has no size ''\n"
+            "t.ini:6: act = 5 / rows: it is not a size, and has no N / KEY\n");
+    refused("quotients by a quotient", LINEAR "rows = 5 / dim_in\ndim_in = 7, 5 / rows\n",
+            "t.ini:3: rows = 5 / dim_in: dim_in has an N / KEY itself\n"
+            "t.ini:4: dim_in = 5 / rows: rows has an N / KEY itself\n");
+    refused("a quotient by itself, of 0, of too large a number",
+            LINEAR "rows = 5 / rows\ndim_in = 0 / rows\ndim_out = 9223372036854775808 / rows\n",
+            "t.ini:3: rows = 5 / rows: a size cannot depend on itself\n"
+            "t.ini:4: dim_in = 0 / rows: must be 1 to 9223372036854775807\n"
+            "t.ini:5: dim_out = 9223372036854775808 / rows: must be 1 to 9223372036854775807\n");
+    refused("quotients that the size cannot be",
+            "[trial]\nop = softmax\nrows = 5 / columns\ncolumns = 5, 6, 7\ndtype = fp32, bf16\n",
+            "t.ini:1: rows = 5 / columns, where columns is 6: rows = 0: must be 1 to 1073741824\n"
+            "t.ini:1: rows = 5 / columns, where columns is 7: rows = 0: must be 1 to 1073741824\n");
+}
+
 int main(void)
 {
     enter();
@@ -265,6 +302,7 @@ int main(void)
     faults();
     malformed();
     limits();
+    quotients();
     leave();
     return done();
 }

@@ -16,6 +16,7 @@
 #include "common/plan/combinations.h"
 #include "common/plan/keys.h"
 #include "common/plan/model.h"
+#include "common/plan/quotient.h"
 #include "common/plan/ranges.h"
 #include "common/plan/section.h"
 
@@ -48,6 +49,14 @@ static int set_listed(struct trial *t, const char *key, const char *value)
     return k < 0 ? op_set(&t->call, key, value) : trial_keys[k].set(&trial_keys[k], t, value);
 }
 
+/* Is the value one that the key can have?  A quotient is set when the other sizes are known. */
+static int check_listed(struct trial *t, const char *key, const char *value)
+{
+    return key_find(trial_keys, key) < 0 && is_quotient(value)
+               ? quotient_check(t->call.op, key, value)
+               : set_listed(t, key, value);
+}
+
 /* A list, in which ranges may stand. */
 static int add_list(const struct plan *p, struct work *w, const struct ini_entry *e,
                     const char *values)
@@ -68,7 +77,7 @@ static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e,
         plan_fault(p, e->line, "%s", err_text());
     for (int i = before; i < w->l.n; i++)
         for (int v = 0; v < w->l.list[i].n_values; v++)
-            if ((k >= 0 || w->t.call.op) && set_listed(&w->t, e->key, w->l.list[i].value[v]))
+            if ((k >= 0 || w->t.call.op) && check_listed(&w->t, e->key, w->l.list[i].value[v]))
                 plan_fault(p, e->line, "%s", err_text());
 }
 
@@ -343,15 +352,38 @@ static int take_sizes(struct plan *p, struct work *w)
     return e;
 }
 
+/* Set the values of the combination at hand: quotients last, for they depend on the others. */
+static int set_values(struct work *w)
+{
+    struct trial *t = &w->t;
+    int failed = 0;
+
+    t->call = w->base;
+    for (int last = 0; last < 2; last++)
+        for (int i = 0; i < w->l.n; i++) {
+            const struct list *l = &w->l.list[i];
+            if (l->at == LEFT_OUT)
+                continue;
+            const char *value = l->value[l->at];
+            const int quotient = key_find(trial_keys, l->key) < 0 && is_quotient(value);
+            if (quotient && last)
+                failed = failed || quotient_set(&t->call, l->key, value);
+            else if (!quotient && !last)
+                set_listed(t, l->key, value);
+        }
+    return failed;
+}
+
 static void make_trial(struct plan *p, struct work *w)
 {
     struct trial *t = &w->t;
     char need[NUMBER_TEXT], have[NUMBER_TEXT], text[MAX_TEXT];
 
-    t->call = w->base;
-    for (int i = 0; i < w->l.n; i++)
-        if (w->l.list[i].at != LEFT_OUT)
-            set_listed(t, w->l.list[i].key, w->l.list[i].value[w->l.list[i].at]);
+    if (set_values(w)) {
+        if (at_first(&w->l, "dtype") && at_first(&w->l, "seed"))
+            refuse(p, w);
+        return;
+    }
     if (t->input == INPUT_GGUF && take_sizes(p, w))
         return;
     op_text(&t->call, text);
@@ -512,7 +544,7 @@ static void make_product_of(struct plan *p, struct work *every, const struct op 
             continue;
         w->l.list[w->l.n++] = *l;
         for (int v = 0; v < l->n_values; v++)
-            if (set_listed(&w->t, l->key, l->value[v]))
+            if (check_listed(&w->t, l->key, l->value[v]))
                 plan_fault(p, l->line, "%s: %s", o->name, err_text());
     }
     if (p->n_faults == faults)
@@ -522,6 +554,28 @@ static void make_product_of(struct plan *p, struct work *every, const struct op 
         every->applies[i] |= own && w->applies[own - w->l.list];
     }
     free(w); /* its lists are the section's */
+}
+
+static int has_quotient(const struct list *l)
+{
+    for (int v = 0; v < l->n_values; v++)
+        if (is_quotient(l->value[v]))
+            return 1;
+    return 0;
+}
+
+/* Refuse N / KEY where KEY has such a value, too. */
+static void refuse_quotients(struct plan *p, const struct work *w)
+{
+    for (int i = 0; i < w->l.n; i++) {
+        const struct list *l = &w->l.list[i];
+        for (int v = 0; v < l->n_values; v++)
+            for (int k = 0; k < w->l.n; k++)
+                if (k != i && is_quotient(l->value[v]) &&
+                    quotient_of(l->value[v], w->l.list[k].key) && has_quotient(&w->l.list[k]))
+                    plan_fault(p, l->line, "%s = %s: %s has an N / KEY itself", l->key, l->value[v],
+                               w->l.list[k].key);
+    }
 }
 
 /* Refuse keys that the operation, `op = all` or `cases` excludes. */
@@ -576,6 +630,8 @@ void section_trials(struct plan *p, const struct ini_section *s)
             read_entry(p, w, &s->entry[i]);
     read_input(p, w);
     refuse_beside(p, w);
+    if (p->n_faults == faults)
+        refuse_quotients(p, w);
     goals_refuse(p, s, &w->t);
     for (int i = 0; p->n_faults == faults && w->every_op && i < N_OPS; i++)
         make_product_of(p, w, ops[i]);

@@ -24,6 +24,7 @@
  *     steps = 7, 64:4096 x2           ; with ranges: 64, 128, 256, ... 4096
  *     batch = 11 .. 26                ; every whole number
  *     dim = 1000:60000 random 20      ; 20 different numbers, uniform in the logarithm (ranges.h)
+ *     rows = 50331648 / dim           ; by another size of the trial, rounded down (quotient.h)
  *     dtype = fp32, bf16              ; storage
  *     input = text                    ; or normal, nonzero (initial states are drawn, too), hdf5,
  *                                     ; which takes a group, too

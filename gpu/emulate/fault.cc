@@ -70,7 +70,7 @@ bool emu::report_fault(const thread *t, emu_place here, const char *fmt, ...)
 
 #ifdef __SANITIZE_ADDRESS__
 /* Weak, so that a test can define its own. */
-extern "C" __attribute__((weak)) void __asan_on_error(void)
+extern "C" __attribute__((weak, visibility("default"))) void __asan_on_error(void)
 {
     if (emu_self)
         fprintf(stderr, "emulate: %s: block (%u,%u,%u) thread (%u,%u,%u):\n", G->name, blockIdx.x,

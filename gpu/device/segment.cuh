@@ -306,14 +306,24 @@ static __device__ __forceinline__ vec<T> vector_full(float fill)
     return {{all, all, all, all}};
 }
 
-/* The k-th of the K vectors that thread `lane` of `lanes` has of a row, from the row's vector `first`
- * on.  WHOLE_ROWS, of a multiple of 16 bytes: they have a stride of `lanes`; otherwise each warp has
- * a segment. */
+/* The K vectors that thread `lane` of `lanes` has of a row: the index of the first, and the stride.
+ * WHOLE_ROWS, of a multiple of 16 bytes: a stride of all lanes; otherwise each warp has a segment. */
+template <bool WHOLE_ROWS, int K>
+static __device__ __forceinline__ int first_vector(int lane)
+{
+    return WHOLE_ROWS ? lane : lane / 32 * 32 * K + lane % 32;
+}
+template <bool WHOLE_ROWS>
+static __device__ __forceinline__ int vector_stride(int lanes)
+{
+    return WHOLE_ROWS ? lanes : min(lanes, 32);
+}
+
+/* The k-th of them, of a row's vectors from `first` on. */
 template <bool WHOLE_ROWS, int K>
 static __device__ __forceinline__ int vector_of(int first, int k, int lane, int lanes)
 {
-    return WHOLE_ROWS ? first + lane + k * lanes
-                      : first + lane / 32 * 32 * K + lane % 32 + k * min(lanes, 32);
+    return first + first_vector<WHOLE_ROWS, K>(lane) + k * vector_stride<WHOLE_ROWS>(lanes);
 }
 
 /* Loads them; all loads are in flight at once.  Elements beyond the n of the row are `fill`. */
@@ -322,7 +332,7 @@ static __device__ __forceinline__ void load_vectors(vec<T> (&v)[K], const T *row
                                                     int lane, int lanes, float fill)
 {
     if constexpr (!WHOLE_ROWS) {
-        const int at = (first + lane / 32 * 32 * K) * WIDTH<T>;
+        const int at = (first + first_vector<false, K>(lane) - lane % 32) * WIDTH<T>;
         load_segment(v, row + at, n - at, lane % 32, min(lanes, 32), fill);
     } else {
         #pragma unroll K
@@ -340,7 +350,7 @@ static __device__ __forceinline__ void store_vectors(T *row, int n, int first, i
 {
     const auto made = [&](int k) { return make_vec<T>([&](int i) { return x(k, i); }); };
     if constexpr (!WHOLE_ROWS) {
-        const int at = (first + lane / 32 * 32 * K) * WIDTH<T>;
+        const int at = (first + first_vector<false, K>(lane) - lane % 32) * WIDTH<T>;
         vec<T> v[K];
         #pragma unroll K
         for (int k = 0; k < K; k++)

@@ -90,13 +90,13 @@ struct partition {
     int group; /* threads */
 };
 
-/* The group is the smallest that has a whole chunk in flight with `ahead` accesses per thread, but
+/* The group is the smallest that has a whole chunk in flight with `ahead` vectors per thread, but
  * has at most MAX_THREADS threads. */
 template <typename T>
 static partition partition_of(int64_t rows, int64_t n, int64_t chunk, int ahead)
 {
     partition p = {rows, n, min(n, chunk), ceil_div(n, chunk), 32};
-    while (p.group < MAX_THREADS && accesses<T>(p.chunk) > p.group * ahead)
+    while (p.group < MAX_THREADS && ceil_div(p.chunk, WIDTH<T>) > p.group * ahead)
         p.group *= 2;
     return p;
 }
@@ -194,16 +194,15 @@ static __device__ __forceinline__ F fold_share(const T *x, const work_tile &w, i
 {
     enum { V = WIDTH<T> };
     const int64_t all = ceil_div(w.n, V);
+    const int first = first_vector<WIDE, AHEAD>(w.first);
     F found = F::none();
 
     for (int64_t k = 0; k < all;) {
         F run = F::none();
         for (int round = 0; round < CHAIN && k < all; round++, k += AHEAD * threads) {
-            const int remaining = (int)min(all - k, (int64_t)(AHEAD * threads)) - w.first;
-            const auto ahead = [&](int i) { /* of the thread's first vector, its i-th */
-                                            return vector_of<WIDE, AHEAD>(-w.first, i, w.first,
-                                                                          threads);
-            };
+            const int remaining = (int)min(all - k, (int64_t)(AHEAD * threads)) - first;
+            /* how far the thread's i-th vector is from its first */
+            const auto ahead = [&](int i) { return i * vector_stride<WIDE>(threads); };
             vec<T> loaded[AHEAD];
             if constexpr (WIDE) {
                 const vec<T> *p = (const vec<T> *)x + k + w.first;
@@ -218,8 +217,8 @@ static __device__ __forceinline__ F fold_share(const T *x, const work_tile &w, i
             for (int i = 0; i < AHEAD; i++) {
                 float elements[V];
                 unpack(loaded[i], elements);
-                run.accumulate(elements, w.begin + (k + w.first + ahead(i)) * V,
-                               ahead(i) < remaining, squared);
+                run.accumulate(elements, w.begin + (k + first + ahead(i)) * V, ahead(i) < remaining,
+                               squared);
             }
         }
         found.merge(run);

@@ -155,8 +155,7 @@ static constexpr __host__ __device__ int held_back(void)
 }
 
 /* Threads of a block of several small teams, and the maximum of any block in forward and in
- * backward.  Rows that are not aligned are loaded as single elements, which takes more
- * registers. */
+ * backward.  Rows that are not aligned take more registers. */
 enum {
     NORM_TEAMS_THREADS = 128,
     NORM_THREADS = 512,
@@ -276,8 +275,8 @@ template <bool ALIGNED, int VECTORS>
 static __device__ __forceinline__ void set_lane(member *m, int lane)
 {
     m->lane = lane;
-    m->base = ALIGNED ? lane : lane / 32 * 32 * VECTORS + lane % 32;
-    m->stride = ALIGNED ? m->lanes : min(m->lanes, 32);
+    m->base = first_vector<ALIGNED, VECTORS>(lane);
+    m->stride = vector_stride<ALIGNED>(m->lanes);
 }
 
 /* (It has few divisions, because they are slow and the first load depends on them.) */
@@ -317,7 +316,7 @@ struct segment {
 
 static __device__ __forceinline__ segment segment_of(const member &me, int vector)
 {
-    const int lane = me.base % me.stride;
+    const int lane = me.lane % 32;
     return {me.first + (me.base - lane) * vector, lane};
 }
 

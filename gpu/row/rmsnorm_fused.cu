@@ -231,15 +231,15 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     enum { STAGES = stages(COUNT), STAGE = 2 * COUNT * BLOCK_THREADS };
     extern __shared__ uint4 ring[];
     __shared__ team_exchange exchange;
-    __shared__ edge<T> edges[ALIGNED || VECTORS == 1 ? 1 : STAGES * (BLOCK_THREADS / 32)];
+    enum { WARPS = BLOCK_THREADS / 32, EDGES = !ALIGNED && VECTORS > 1 };
+    __shared__ edge<T> edges[EDGES ? STAGES * WARPS : 1];
     const member me = member_of<ALIGNED, VECTORS>(p.N, WIDTH<T>, l, grid);
     const norm_rows &m = p.matrix[me.matrix];
     const int64_t stride = me.teams * ROWS;
     const int steps = steps_of<ROWS>(m, me);
     vec<T> *own = (vec<T> *)ring + threadIdx.x;
     const auto after = [&](int stage) {
-        return edges +
-               (ALIGNED || VECTORS == 1 ? 0 : stage * (BLOCK_THREADS / 32) + threadIdx.x / 32);
+        return edges + (EDGES ? stage * WARPS + threadIdx.x / 32 : 0);
     };
     int64_t first = me.team * ROWS;
     vec<T> w[VECTORS];
@@ -275,14 +275,12 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
             const team_rows<T, in_smem<T, BLOCK_THREADS>> rows = {{x}, {dy}, w, stats};
             backward_rows<T, CENTRED, true, VECTORS>(p, me, at, rows, &sums);
         } else {
-            vec<T> none = {}, x_after = none, dy_after = none;
-            if (VECTORS > 1 && threadIdx.x % 32 == 0) {
-                x_after = after(stage)->x;
-                dy_after = after(stage)->dy;
-            }
+            edge<T> words = {};
+            if (EDGES && threadIdx.x % 32 == 0)
+                words = *after(stage);
             const team_rows<T, in_registers<T, ROWS, VECTORS>> rows = {
-                joined<T, ROWS, VECTORS>(x, x_after, p.N, me, first),
-                joined<T, ROWS, VECTORS>(dy, dy_after, p.N, me, first), w, stats};
+                joined<T, ROWS, VECTORS>(x, words.x, p.N, me, first),
+                joined<T, ROWS, VECTORS>(dy, words.dy, p.N, me, first), w, stats};
             backward_rows<T, CENTRED, false, VECTORS>(p, me, at, rows, &sums);
         }
         stage = stage + 1 < STAGES ? stage + 1 : 0;

@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(max_threads_forward(ALIGNED), ALIGNED ? ROW_BL
         add_up<ROWS != 1>(squares, me, &exchange, 0);
     }
     const int half = 16 + opaque_thread_index() / 1024; /* 16: a thread index is below 1024 */
-    set_lane<ALIGNED, VECTORS>(                         /* opaque: addresses of x are not kept */
-                               &me, opaque_thread_index() - me.team_in_block * me.lanes);
+    const int thread = opaque_thread_index();           /* so that addresses of x are not kept */
+    set_lane<ALIGNED, VECTORS>(&me, thread - me.team_in_block * me.lanes);
     if (CENTRED) {
         w[0] = shared_vector<T, ALIGNED>(m.w, me, 0);
         b[0] = shared_vector<T, ALIGNED>(m.b, me, 0);

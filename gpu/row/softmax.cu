@@ -25,8 +25,8 @@ enum {
     BLOCK_VECTORS = HELD * MAX_THREADS, /* vectors of a row that a block keeps: 32 KiB */
 };
 
-/* Single elements need more registers than vectors, and these __launch_bounds__ allow more of them.
- * With vectors the bounds are tighter, so that several blocks are resident per SM. */
+/* Rows that are not whole need more registers, and these __launch_bounds__ allow more of them.  With
+ * whole rows the bounds are tighter, so that several blocks are resident per SM. */
 #define FEW_REGISTERS(threads) __launch_bounds__(threads, WHOLE_ROWS ? 3 : 2)
 #define FEW_REGISTERS_BACK __launch_bounds__(WHOLE_ROWS ? 768 : MAX_THREADS_BACK)
 

@@ -49,12 +49,17 @@ static int set_listed(struct trial *t, const char *key, const char *value)
     return k < 0 ? op_set(&t->call, key, value) : trial_keys[k].set(&trial_keys[k], t, value);
 }
 
-/* Is the value one that the key can have?  A quotient is set when the other sizes are known. */
+/* Is a parameter's value N / KEY?  It is set when the other sizes are known. */
+static int is_quotient(const char *key, const char *value)
+{
+    return key_find(trial_keys, key) < 0 && quotient_key(value);
+}
+
+/* Nonzero after err_set() if the key cannot have that value. */
 static int check_listed(struct trial *t, const char *key, const char *value)
 {
-    return key_find(trial_keys, key) < 0 && is_quotient(value)
-               ? quotient_check(t->call.op, key, value)
-               : set_listed(t, key, value);
+    return is_quotient(key, value) ? quotient_check(t->call.op, key, value)
+                                   : set_listed(t, key, value);
 }
 
 /* A list, in which ranges may stand. */
@@ -365,10 +370,11 @@ static int set_values(struct work *w)
             if (l->at == LEFT_OUT)
                 continue;
             const char *value = l->value[l->at];
-            const int quotient = key_find(trial_keys, l->key) < 0 && is_quotient(value);
-            if (quotient && last)
+            if (is_quotient(l->key, value) != last)
+                continue;
+            if (last)
                 failed = failed || quotient_set(&t->call, l->key, value);
-            else if (!quotient && !last)
+            else
                 set_listed(t, l->key, value);
         }
     return failed;
@@ -559,7 +565,7 @@ static void make_product_of(struct plan *p, struct work *every, const struct op 
 static int has_quotient(const struct list *l)
 {
     for (int v = 0; v < l->n_values; v++)
-        if (is_quotient(l->value[v]))
+        if (is_quotient(l->key, l->value[v]))
             return 1;
     return 0;
 }
@@ -569,12 +575,13 @@ static void refuse_quotients(struct plan *p, const struct work *w)
 {
     for (int i = 0; i < w->l.n; i++) {
         const struct list *l = &w->l.list[i];
-        for (int v = 0; v < l->n_values; v++)
-            for (int k = 0; k < w->l.n; k++)
-                if (k != i && is_quotient(l->value[v]) &&
-                    quotient_of(l->value[v], w->l.list[k].key) && has_quotient(&w->l.list[k]))
-                    plan_fault(p, l->line, "%s = %s: %s has an N / KEY itself", l->key, l->value[v],
-                               w->l.list[k].key);
+        for (int v = 0; v < l->n_values; v++) {
+            const char *key = quotient_key(l->value[v]);
+            const struct list *by = key ? list_of(&w->l, key) : NULL;
+            if (by && by != l && has_quotient(by))
+                plan_fault(p, l->line, "%s = %s: %s has an N / KEY itself", l->key, l->value[v],
+                           key);
+        }
     }
 }
 

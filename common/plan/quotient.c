@@ -11,23 +11,12 @@
 
 static const char blanks[] = " \t";
 
-/* The KEY of N / KEY; NULL: the value is none. */
-static const char *divisor(const char *value)
+const char *quotient_key(const char *value)
 {
     const size_t digits = strspn(value, "0123456789");
     const char *slash = value + digits + strspn(value + digits, blanks);
 
     return digits && *slash == '/' ? slash + 1 + strspn(slash + 1, blanks) : NULL;
-}
-
-int is_quotient(const char *value)
-{
-    return divisor(value) != NULL;
-}
-
-int quotient_of(const char *value, const char *key)
-{
-    return strcmp(divisor(value), key) == 0;
 }
 
 /* N of N / KEY. */
@@ -41,7 +30,7 @@ static int dividend(const char *value, int64_t *n)
 
 int quotient_check(const struct op *o, const char *key, const char *value)
 {
-    const char *by = divisor(value);
+    const char *by = quotient_key(value);
     const struct param *param = op_param(o, key, NULL), *other = op_param(o, by, NULL);
     int64_t n;
 
@@ -56,7 +45,7 @@ int quotient_check(const struct op *o, const char *key, const char *value)
 
 int quotient_set(struct call *f, const char *key, const char *value)
 {
-    const struct param *other = op_param(f->op, divisor(value), NULL);
+    const struct param *other = op_param(f->op, quotient_key(value), NULL);
     char number[32];
     int64_t n;
 

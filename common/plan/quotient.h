@@ -10,12 +10,10 @@
 
 #include "common/call/op.h"
 
-/* Is a value written as N / KEY? */
-int is_quotient(const char *value);
-/* Nonzero after err_set() if the key cannot have that value, which is_quotient(). */
+/* The KEY of a value that is written as N / KEY, or NULL. */
+const char *quotient_key(const char *value);
+/* Nonzero after err_set() if the key cannot have that value, which is N / KEY. */
 int quotient_check(const struct op *o, const char *key, const char *value);
-/* Does a value, which is_quotient(), depend on that key? */
-int quotient_of(const char *value, const char *key);
 /* Set the key, where f has the other sizes; nonzero after err_set() if the key cannot be that. */
 int quotient_set(struct call *f, const char *key, const char *value);
 

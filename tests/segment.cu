@@ -142,12 +142,13 @@ template <typename T, int K>
 static void try_segments(const char *type, int lanes)
 {
     enum { V = WIDTH<T>, SHORT = 64 };
-    const int columns = K * lanes * V, about[] = {columns - V, columns + V + 1, 2 * columns + 3};
+    const int columns = K * lanes * V;
     int loads = 0, stores = 0, cases = 0, row, column;
     char first[200] = "";
 
     for (int i = 1; i <= SHORT + 2 * V + 2; i++) {
-        const int N = i <= SHORT ? i : i < SHORT + 2 * V + 2 ? about[0] + i - SHORT - 1 : about[2];
+        const int N = i <= SHORT ? i
+                      : i < SHORT + 2 * V + 2 ? columns - V + i - SHORT - 1 : 2 * columns + 3;
         for (int shift = 0; shift < V && N > 0; shift++) {
             rows<T> c = {32 / lanes + 2, N, shift, {}, {}, {}};
             const float fill = N % 3 ? -INFINITY : 0;

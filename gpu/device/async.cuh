@@ -6,8 +6,9 @@
 #include "gpu/device/smem.cuh"
 
 #ifdef __CUDACC__
-/* cp.async of 16 bytes from global to shared memory, both aligned to 16.  `given` bytes are
- * read; the others are zero. */
+/* cp.async of 16 bytes from global to shared memory, both aligned to 16.  `given` is 16, or 0:
+ * nothing is read, and zeros written.  Part of 16 bytes is for load_beginning() (segment.cuh):
+ * memcheck takes a cp.async that is given 8 bytes for a read of 16. */
 static __device__ __forceinline__ void cp_async16(void *to, const void *from, int given = 16)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_address(to)), "l"(from),

@@ -222,17 +222,23 @@ static __device__ __forceinline__ void load_segment(vec<T> (&v)[K], const T *fro
     }
 }
 
-/* Copies the words of a segment to shared memory with cp.async: word k of the lane to to[k stride], and
+/* Copies the words of a segment to shared memory, all but a row's last with cp.async: word k of the lane to to[k stride], and
  * in lane 0 the word after the segment's last to `after`, unless that is NULL. */
 template <int K, typename T>
 static __device__ __forceinline__ void copy_segment(vec<T> *to, int stride, vec<T> *after,
                                                     const T *from, int n, int lane, int lanes)
 {
-    const int shift = misalignment(from), end = n > 0 ? (n + shift) * (int)sizeof(T) : 0;
-    const char *words = (const char *)(from - shift);
+    enum { V = WIDTH<T> };
+    const int shift = misalignment(from), end = n > 0 ? n + shift : 0;
+    const T *words = from - shift;
 
     const auto copy = [&](vec<T> *slot, int w) {
-        cp_async16(slot, words + (int64_t)w * 16, max(0, min(16, end - w * 16)));
+        const T *at = words + (int64_t)w * V;
+        const int left = end - w * V;
+        if (left > 0 && left < V) /* the row's last word */
+            *slot = load_beginning(at, left);
+        else
+            cp_async16(slot, left > 0 ? at : words, left > 0 ? 16 : 0);
     };
     #pragma unroll K
     for (int k = 0; k < K; k++)

@@ -58,6 +58,8 @@ void emu_copy_later(void *to, const void *from, size_t bytes, size_t given)
     thread *t = (thread *)emu_self;
     if (((uintptr_t)to | (uintptr_t)from) % bytes)
         emu_fault({"cp.async", 0}, "address not a multiple of %zu", bytes);
+    if (given && given != bytes)
+        emu_fault({"cp.async", 0}, "%zu of %zu bytes, which memcheck takes for all", given, bytes);
     if (!t->copies)
         t->copies = new std::vector<std::vector<copy>>(1);
     t->copies->back().push_back({to, from, bytes, given});

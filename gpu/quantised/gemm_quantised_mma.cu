@@ -16,6 +16,7 @@
 
 #include "gpu/device/async.cuh"
 #include "gpu/device/launch.cuh"
+#include "gpu/device/segment.cuh"
 #include "gpu/quantised/gemm_quantised.cuh"
 #include "gpu/quantised/mma_unit.cuh"
 
@@ -149,11 +150,12 @@ struct copier {
             if (unit<F>::ALIGNED < 16)
                 at = aligned_down(at) + 16 * part(i);
             const int64_t left = INSIDE ? 16 : t.end - at;
-            if (ALL % 32 == 0 || lane + 32 * i < ALL)
-                cp_async16(there + to[i], left > 0 ? at : aligned_down(from[i]),
-                           left >= 16 ? 16
-                           : left > 0 ? (int)left
-                                      : 0);
+            if (ALL % 32 != 0 && lane + 32 * i >= ALL)
+                continue;
+            if (!INSIDE && left > 0 && left < 16) /* the end of W */
+                *(vec<bf16> *)(there + to[i]) = load_beginning((const bf16 *)at, (int)left / 2);
+            else
+                cp_async16(there + to[i], left > 0 ? at : aligned_down(from[i]), left > 0 ? 16 : 0);
         }
     }
     /* Eight columns of each row of x for a lane; behind the last column, zeros. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/report/table.h"
+#include "common/report/time_text.h"
 #include "tests/tap.h"
 
 /* What was printed, and the widest of its lines. */
@@ -206,6 +207,30 @@ static void wide_cells(void)
     free(p.text);
 }
 
+/* The largest and the smallest that a GPU may give, of each unit. */
+static void times_fit(void)
+{
+    static const struct {
+        int unit;
+        double x[4];
+    } of[] = {
+        {FRACTION, {1, 2.0949, 0.0004, 9.9949}},
+        {PLAIN, {1.0 / 32 / 132, 0.0606060, 0.484848, 999999}},
+        {IN_SECONDS, {1.2345e-9, 999.6e-6, 999.6e-3, 99999}},
+        {PER_SECOND, {1, 999.6e3, 999.6e6, 999.6e9}},
+        {GIGA_PER_SECOND, {1, 99999.9e9, 694458.8e9, 4.5e15}},
+    };
+    char text[NUMBER_TEXT];
+
+    for (const struct column *c = time_columns; c->name; c++)
+        for (size_t u = 0; c->head && c->kind == 'd' && u < sizeof of / sizeof *of; u++)
+            for (int i = 0; (int)c->unit == of[u].unit && i < 4; i++) {
+                column_text(c, &of[u].x[i], text);
+                ok(text_columns(text) <= c->width || text_columns(text) <= text_columns(c->head),
+                   "%s fits the column of %s", text, c->name);
+            }
+}
+
 static void widths(void)
 {
     setenv("COLUMNS", "77", 1);
@@ -227,6 +252,7 @@ int main(void)
         tables(n);
     last_cell();
     wide_cells();
+    times_fit();
     widths();
     return done();
 }

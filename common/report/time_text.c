@@ -8,7 +8,6 @@
 #include "common/base/grow.h"
 #include "common/base/number.h"
 #include "common/report/time_text.h"
-#include "common/store/time_rows.h"
 
 void times_ceilings(const struct screen *s, const struct ceilings *c, const char *why)
 {
@@ -68,18 +67,19 @@ void times_columns(struct table *t)
     table_add(t, "saved", 8, NUMBER, DROP_MEMORY + 1);
 }
 
-/* A number as a person reads it. */
-static const char *number_text(const struct column *c, const void *value, char text[NUMBER_TEXT])
+const char *column_text(const struct column *c, const void *value, char text[NUMBER_TEXT])
 {
     double x = c->kind == 'i' ? (double)*(const int64_t *)value : *(const double *)value;
 
     if (c->kind == 'i' ? x < 0 : isnan(x))
         return "-";
     switch (c->unit) {
-    case PLAIN: snprintf(text, NUMBER_TEXT, x < 1000 ? "%.3g" : "%.0f", x); break;
+    case PLAIN: /* at most six characters below a million */
+        snprintf(text, NUMBER_TEXT, x >= 1000 ? "%.0f" : x >= 0.1 || x == 0 ? "%.3g" : "%.4f", x);
+        break;
     case IN_SECONDS: return number_seconds(x, text);
     case PER_SECOND: return number_large(x, text);
-    case GIGA_PER_SECOND: snprintf(text, NUMBER_TEXT, "%.1f", x * 1e-9); break;
+    case GIGA_PER_SECOND: snprintf(text, NUMBER_TEXT, x < 1e14 ? "%.1f" : "%.0f", x * 1e-9); break;
     case FRACTION:
         if (!(x > 0)) /* not known, or this ceiling does not apply */
             return "-";
@@ -113,7 +113,7 @@ void times_cells(struct row *to, const struct ceilings *ceilings, const struct r
         if (c->kind == 's')
             row_add(to, "%s", **(const char *const *)value ? *(const char *const *)value : "-");
         else
-            row_add(to, "%s", times_has(ran) ? number_text(c, value, text) : "-");
+            row_add(to, "%s", times_has(ran) ? column_text(c, value, text) : "-");
     }
     if (row.error >= 0)
         row_add(to, "%.1e", row.error);

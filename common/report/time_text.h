@@ -8,12 +8,16 @@
 #include "common/base/number.h"
 #include "common/report/table.h"
 #include "common/run/result.h"
+#include "common/store/time_rows.h"
 
 /* "4.25": bytes in MiB. */
 const char *mebibytes_text(int64_t bytes, char text[NUMBER_TEXT]);
 
 /* The lines of the ceilings; c NULL: not known, and why. */
 void times_ceilings(const struct screen *s, const struct ceilings *c, const char *why);
+
+/* A number of that column as a person reads it: within the column's width, if it is of this world. */
+const char *column_text(const struct column *c, const void *value, char text[NUMBER_TEXT]);
 
 /* The columns of the table for measure = time, and the cells of a row in them, behind those of the
  * trial. */

@@ -39,8 +39,8 @@
     COLUMN(i, spills, IN_BYTES, IN_BOTH, NULL, 0)                                                  \
     COLUMN(i, smem, IN_BYTES, IN_BOTH, "smem", 6)                                                  \
     COLUMN(i, blocks_per_sm, NO_UNIT, IN_BOTH, NULL, 0)                                            \
-    COLUMN(d, occupancy, FRACTION, IN_BOTH, "occup.", 6)                                           \
-    COLUMN(d, waves, PLAIN, IN_BOTH, "waves", 5)                                                   \
+    COLUMN(d, occupancy, FRACTION, IN_BOTH, "occup.", 7)                                           \
+    COLUMN(d, waves, PLAIN, IN_BOTH, "waves", 6)                                                   \
     COLUMN(s, worst, NO_UNIT, IN_TSV, NULL, 0)                                                     \
     COLUMN(d, error, FRACTION, IN_TSV, NULL, 0)                                                    \
     COLUMN(i, peak_bytes, IN_BYTES, IN_DUMP, NULL, 0)                                              \

@@ -93,14 +93,35 @@ const char *impl_declines(const struct call *f)
 struct chosen impl_choose(const struct call *f, const char *name)
 {
     struct chosen c = {NULL, NULL, NULL};
+    const struct impl *yielding = NULL;
     struct call each = *f;
 
     for (const struct impl *const *k = op_kernels(f->op, f->backend); *k && !c.kernel; k++) {
         if (name && strcmp((*k)->name, name) != 0)
             continue;
         each.kernel = *k;
-        c.why = impl_declines(&each);
-        *(c.why ? &c.last : &c.kernel) = *k;
+        const char *why = impl_declines(&each);
+        if (why)
+            c.why = why, c.last = *k;
+        else if (!name && (*k)->yields && (*k)->yields(&each))
+            yielding = yielding ? yielding : *k;
+        else
+            c.kernel = *k;
     }
+    c.kernel = c.kernel ? c.kernel : yielding;
+    c.why = c.kernel ? NULL : c.why;
     return c;
+}
+
+void impl_order(const struct call *f, const struct impl *to[MAX_KERNELS + 1])
+{
+    const struct impl *first = impl_choose(f, NULL).kernel;
+    int n = 0;
+
+    if (first)
+        to[n++] = first;
+    for (const struct impl *const *k = op_kernels(f->op, f->backend); *k && n < MAX_KERNELS; k++)
+        if (*k != first)
+            to[n++] = *k;
+    to[n] = NULL;
 }

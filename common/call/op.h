@@ -415,9 +415,13 @@ struct impl {
     /* NULL, or rounds the values of an input as the kernel does before it computes: `approximates`
      * says how in words.  Its bounds then allow for what that alone changes in this case. */
     void (*rounds)(const struct call *f, int arg, double *x) OR_NONE;
+    /* NULL, or the measured rule: is a kernel behind it in the list faster in this call?  Then it is the
+     * default only where those decline. */
+    int (*yields)(const struct call *f) OR_NONE;
 };
 
-/* The kernels of an operation on a backend: they end with NULL, the preferred one is first. */
+/* The kernels of an operation on a backend: they end with NULL.  The default is the first that does
+ * not decline, without those that yield; or, if there is none, the first of these. */
 struct kernels {
     const struct op *op;
     const struct impl *const *impl;
@@ -566,7 +570,7 @@ const struct impl *impl_declares(const struct call *f);
 int64_t impl_chunk(const struct call *f);
 /* Why the call's kernel does not take it; NULL: it does. */
 const char *impl_declines(const struct call *f);
-/* The first kernel of the call's backend that takes it, and of that name unless it is NULL.  Where
+/* The call's default on its backend (struct kernels), or the kernel of that name if it takes it.  Where
  * there is none, kernel is NULL, and `last` is the last one that was asked, with its reason, or NULL
  * if there is no such kernel. */
 struct chosen {
@@ -574,6 +578,10 @@ struct chosen {
     const char *why;
 };
 struct chosen impl_choose(const struct call *f, const char *name);
+/* The kernels of the call's backend, the default in this call first, the others as listed; ends with
+ * NULL. */
+enum { MAX_KERNELS = 32 };
+void impl_order(const struct call *f, const struct impl *to[MAX_KERNELS + 1]);
 /* The kernels of o on b; the list may be empty. */
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
 /* Has one of these backends, whose list ends with NULL, a kernel of o of that name?  `known` becomes

@@ -48,6 +48,7 @@ const struct op op_softmax = {
              "fill=masked,shifted,outliers rows=8 columns=264,2500",
     .shapes = "rows=1 columns=1,31,257,10007; rows=331 columns=1,3,4,8,9,31,33,64; "
               "rows=37 columns=128,129,255,256,257,512; rows=7 columns=513,1024,1031,2048,2053; "
+              "rows=301 columns=2,5,11,13,26,50; rows=19 columns=70,100,197,300,390,638,770,1001; "
               "rows=2 columns=4096,8209 scale=3; rows=1 columns=20000,20001 scale=0.5; "
               "fill=masked,shifted,outliers rows=17 columns=1,3,130; "
               "fill=masked,shifted,outliers rows=14 columns=1031,8216,20001",

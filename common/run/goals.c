@@ -19,8 +19,7 @@ static int is_timed(const struct ran *ran, enum pass p)
     return ran->outcome.runs[p] > 0;
 }
 
-/* The first of the list that accepts the case, if it is the one that the trial names, where it names
- * one; NULL: none ran. */
+/* The one that the trial names, or the default, which runs first; NULL: none ran. */
 static const struct ran *first_of(const struct result *r, const struct backend *b)
 {
     for (int i = 0; i < r->n_ran; i++)

@@ -1,7 +1,7 @@
 /* goals.h - the verdicts on the times of a trial of measure = time, for each GPU backend and pass.
  *
  * "goal": the trial's goal for the pass.  It is the goal of the kernel that `kernel` names or, where
- * none is named, of the default, the first of the list that accepts the case.
+ * none is named, of the default, which runs first.
  *
  *     error    the median of its times
  *     bound    the longest time that reaches the goal: the minimum time under the ceiling, or the

@@ -94,9 +94,12 @@ static int time_backend(const struct task *task, const struct backend *b, const 
     const struct trial *t = task->t;
     struct result *r = task->r;
     struct tensors *reused = NULL;
+    const struct call on = call_on(&t->call, b, NULL);
+    const struct impl *ordered[MAX_KERNELS + 1];
     int kept = 0, e = 0;
 
-    for (const struct impl *const *k = op_kernels(t->call.op, b); !e && *k && !*task->stop; k++) {
+    impl_order(&on, ordered);
+    for (const struct impl *const *k = ordered; !e && *k && !*task->stop; k++) {
         const struct run c = trial_run_of(t, b, *k, task->x->repeats);
         if (!takes_part(t, &c, r))
             continue;

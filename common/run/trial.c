@@ -68,8 +68,11 @@ static int judge_all(const struct task *task)
 static int run_each(const struct task *task, const struct backend *b, int *n)
 {
     const struct trial *t = task->t;
+    const struct call on = call_on(&t->call, b, NULL);
+    const struct impl *ordered[MAX_KERNELS + 1];
 
-    for (const struct impl *const *k = op_kernels(t->call.op, b); *k && !*task->stop; k++) {
+    impl_order(&on, ordered);
+    for (const struct impl *const *k = ordered; *k && !*task->stop; k++) {
         const struct call f = call_on(&t->call, b, *k);
         if (impl_declines(&f))
             continue;

@@ -14,10 +14,14 @@ static __device__ __forceinline__ int opaque_thread_index(void)
     return x;
 }
 
-/* Makes the words of a vector in registers opaque. */
+/* Makes the words of a vector in registers, or a number, opaque. */
 static __device__ __forceinline__ void make_opaque(unsigned (&word)[4])
 {
     asm volatile("" : "+r"(word[0]), "+r"(word[1]), "+r"(word[2]), "+r"(word[3]));
+}
+static __device__ __forceinline__ void make_opaque(int &x)
+{
+    asm volatile("" : "+r"(x));
 }
 #else
 static inline int opaque_thread_index(void)
@@ -25,6 +29,7 @@ static inline int opaque_thread_index(void)
     return threadIdx.x;
 }
 static inline void make_opaque(unsigned (&)[4]) {}
+static inline void make_opaque(int &) {}
 #endif
 
 #endif

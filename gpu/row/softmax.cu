@@ -1,16 +1,19 @@
 /* y = e^(scale x) / sum of e^(scale x) over each row of x [R,N].  Backward dx = scale y (dy - dot),
  * dot = <y,dy>.
  *
- * warp, block and cluster keep a row in the registers of a warp or part of it, of a block, or of a
- * cluster of blocks; online and two_pass have one block per row and read it more than once.
+ * staged copies many short rows to shared memory at once; warp, block and cluster keep a row in the
+ * registers of a warp or part of it, of a block, or of a cluster of blocks; online and two_pass have
+ * one block per row and read it more than once.
  *
  * Backward is linear in dy and reads y.  So each kernel has a backward of the same structure, with
  * one sum and two rows.  If a whole row is -inf, the sum is NaN, or 0 if the maximum is LOWEST
  * instead of -inf; y is NaN in both cases. */
 #include "common/ops/softmax.h"
 #include "gpu/device/cluster.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/mbarrier.cuh"
+#include "gpu/device/staged.cuh"
 #include "gpu/row/softmax.cuh"
 
 enum {
@@ -31,6 +34,144 @@ enum {
 #define FEW_REGISTERS_BACK __launch_bounds__(WHOLE_ROWS ? 768 : MAX_THREADS_BACK)
 
 OF_CALL(float, scale_of, (float)f->real[SOFTMAX_SCALE])
+
+/* ---- staged ---- */
+
+/* The bytes of x, or of y and of dy, that a block has in shared memory. */
+enum { STAGED_BYTES = 16 << 10 };
+
+/* Does a thread keep its columns of two rows in registers? */
+template <int K>
+static constexpr bool HELD_IN_REGISTERS = K <= 12;
+
+/* Each block copies its rows to shared memory, its teams replace them, and it copies them back. */
+template <typename T, int K>
+__global__ void STAGED_BOUNDS(T)
+    staged_forward_kernel(const T *x, T *y, int64_t R, const staged s, float scale)
+{
+    extern __shared__ uint4 staged_smem[];
+    const int64_t first = (int64_t)blockIdx.x * s.rows;
+    const int there = (int)min((int64_t)s.rows, R - first);
+    const staged_thread at(s);
+    T *rows = (T *)staged_smem;
+
+    stage_in(rows, x + first * s.N, there * s.N);
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncthreads();
+    #pragma unroll 1
+    for (int r = at.team; r < s.rows; r += s.teams) {
+        const int n = r < there ? s.N : 0;
+        float e[K], top = -INFINITY, sum = 0;
+        staged_load(e, rows + r * s.N, n, at.lane, s.lanes, -INFINITY);
+        #pragma unroll
+        for (int k = 0; k < K; k++)
+            top = max_nan(top, e[k]);
+        top = warp_max(top, s.lanes);
+        #pragma unroll
+        for (int k = 0; k < K; k++) {
+            e[k] = power(e[k], top, scale);
+            sum += e[k];
+        }
+        const float inv_sum = 1 / warp_sum(sum, s.lanes);
+        staged_store<K>(rows + r * s.N, n, at.lane, s.lanes, [&](int k) { return inv_sum * e[k]; });
+    }
+    __syncthreads();
+    stage_out(y + first * s.N, rows, there * s.N);
+}
+
+template <typename T, int K>
+__global__ void STAGED_BOUNDS(T)
+    staged_backward_kernel(const T *y, const T *dy, T *dx, int64_t R, const staged s, float scale)
+{
+    extern __shared__ uint4 staged_smem[];
+    const int64_t first = (int64_t)blockIdx.x * s.rows;
+    const int there = (int)min((int64_t)s.rows, R - first);
+    const staged_thread at(s);
+    T *ys = (T *)staged_smem, *rows = ys + s.elements();
+
+    stage_in(ys, y + first * s.N, there * s.N);
+    stage_in(rows, dy + first * s.N, there * s.N);
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncthreads();
+    #pragma unroll 1
+    for (int r = at.team; r < s.rows; r += s.teams) {
+        const int n = r < there ? s.N : 0;
+        T *const dy_row = rows + r * s.N;
+        const staged_columns<K, T, HELD_IN_REGISTERS<K>> v(ys + r * s.N, n, at.lane, s.lanes),
+            w(dy_row, n, at.lane, s.lanes);
+        float dot = 0;
+        #pragma unroll
+        for (int k = 0; k < K; k++)
+            dot = fmaf(v[k], w[k], dot);
+        dot = warp_sum(dot, s.lanes);
+        staged_store<K>(dy_row, n, at.lane, s.lanes,
+                        [&](int k) { return scale * v[k] * (w[k] - dot); });
+    }
+    __syncthreads();
+    stage_out(dx + first * s.N, rows, there * s.N);
+}
+
+template <typename T>
+static staged staged_of(const struct call *f)
+{
+    return staged_rows<T>(DIM(f, 'R'), DIM(f, 'N'), STAGED_BYTES, gpu_limits(f)->sms);
+}
+
+template <typename T>
+static size_t staged_smem_bytes(const struct call *f, enum pass p)
+{
+    return (p == BACKWARD ? 2 : 1) * staged_of<T>(f).elements() * sizeof(T);
+}
+
+template <typename T>
+static int staged_forward(const struct call *f)
+{
+    const struct softmax *a = ARGS(f, softmax);
+    const staged s = staged_of<T>(f);
+    const size_t bytes = staged_smem_bytes<T>(f, FORWARD);
+    const int64_t R = DIM(f, 'R');
+
+    return staged_instance(s.K, [&](auto k) -> int {
+        const auto kernel = staged_forward_kernel<T, k.value>;
+        CUDA(allow_smem(kernel, bytes));
+        kernel<<<ceil_div(R, s.rows), s.threads, bytes, gpu_stream(f)>>>((const T *)a->x, (T *)a->y,
+                                                                         R, s, scale_of(f) * LOG2E);
+        return cudaGetLastError();
+    });
+}
+
+template <typename T>
+static int staged_backward(const struct call *f)
+{
+    const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
+    const staged s = staged_of<T>(f);
+    const size_t bytes = staged_smem_bytes<T>(f, BACKWARD);
+    const int64_t R = DIM(f, 'R');
+
+    return staged_instance(s.K, [&](auto k) -> int {
+        const auto kernel = staged_backward_kernel<T, k.value>;
+        CUDA(allow_smem(kernel, bytes));
+        kernel<<<ceil_div(R, s.rows), s.threads, bytes, gpu_stream(f)>>>(
+            (const T *)a->y, (const T *)g->y, (T *)g->x, R, s, scale_of(f));
+        return cudaGetLastError();
+    });
+}
+
+template <typename T>
+static const char *staged_declines(const struct call *f)
+{
+    if (DIM(f, 'N') > STAGED_COLUMNS)
+        return STAGED_TOO_LONG;
+    return staged_smem_bytes<T>(f, BACKWARD) > gpu_limits(f)->smem ? STAGED_NO_ROOM : NULL;
+}
+
+template <typename T>
+static int staged_yields(const struct call *f)
+{
+    return staged_is_slower<T>(DIM(f, 'N'));
+}
 
 /* ---- warp ---- */
 
@@ -513,6 +654,9 @@ static int two_pass_backward(const struct call *f)
 
 #define APPROXIMATES "ex2.approx"
 #define EACH(bits, T)                                                                              \
+    GPU_RUNG(bits, staged, "many short rows at once in shared memory",                             \
+             {staged_forward<T>, staged_backward<T>}, NULL, staged_declines<T>, APPROXIMATES,      \
+             0x1p-22, THAT_YIELDS(staged_yields<T>));                                              \
     RUNG(bits, T, warp, "a row in the registers of one warp or less", warp_declines<T>,            \
          APPROXIMATES);                                                                            \
     RUNG(bits, T, block, "a row in the registers of a block", block_declines<T>, APPROXIMATES);    \
@@ -521,7 +665,7 @@ static int two_pass_backward(const struct call *f)
     RUNG(bits, T, online, "maximum and sum in one pass (online), rows of any length", NULL,        \
          APPROXIMATES);                                                                            \
     RUNG(bits, T, two_pass, "a block per row, which is read for each step", NULL, APPROXIMATES);   \
-    GPU_KERNEL_LIST(softmax, bits, &warp##bits, &block##bits, &cluster##bits, &online##bits,       \
-                    &two_pass##bits)
+    GPU_KERNEL_LIST(softmax, bits, &staged##bits, &warp##bits, &block##bits, &cluster##bits,       \
+                    &online##bits, &two_pass##bits)
 
 GPU_TYPES(EACH);

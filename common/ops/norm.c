@@ -67,7 +67,8 @@ COST(qk_specials, "BT", 2 * all_heads(f), 0)
     "rows=513 columns=1 eps=0.25; rows=257 columns=31; rows=131 columns=8 eps=0.1; "               \
     "rows=67 columns=128; rows=61 columns=130; rows=31 columns=257; rows=9 columns=768; "          \
     "rows=3 columns=1023; rows=5 columns=1032; rows=1 columns=2049; rows=3 columns=2056; "         \
-    "rows=1 columns=4104; rows=1 columns=7919; rows=1 columns=8193"
+    "rows=1 columns=4104; rows=1 columns=7919; rows=1 columns=8193; "                              \
+    "rows=300 columns=2,5,11,13,26,50; rows=19 columns=70,100,197,300,390,638,770,1001"
 
 /* The members that both share. */
 #define ROWS .shapes = SHAPES, .specials = specials, .batch = 'R'

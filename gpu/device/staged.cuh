@@ -1,30 +1,56 @@
 /* staged.cuh - consecutive rows of any length in shared memory.
  *
  * A block has a multiple of V = WIDTH<T> rows at a time, so that in memory they begin at a multiple of 16
- * bytes, and end there, whatever their length N.  They are copied as one piece: by cp.async of 16 bytes,
+ * bytes, and end there, whatever their length N.  They are copied at once: by cp.async of 16 bytes,
  * and back by stores of 16 bytes; only the tensor's last elements are copied one by one.
  *
- * A team of `lanes` neighbouring lanes, a power of two up to a warp, has one row at a time: lane l the
- * columns l + k lanes, k < K.  So an element's lane follows from its column, and a row has the same
- * bits at any address.  K is a template argument, one of STAGED_K. */
+ * A team of LANES neighbouring lanes has one row at a time: lane l the columns l + k LANES, k < K.  So an
+ * element's lane follows from its column, and a row has the same bits at any address.  LANES and K are
+ * a staged_shape. */
 #ifndef STAGED_CUH
 #define STAGED_CUH
 
-#include <limits.h>
-
 #include "gpu/device/async.cuh"
 #include "gpu/device/opaque.cuh"
-#include "gpu/device/cluster.cuh"
 #include "gpu/device/vector.cuh"
 
-/* The longest rows are those of a warp with the largest K. */
+/* DO(LANES, K) for the shapes, those for shorter rows first: the fewer lanes, the fewer shuffles, but the
+ * more registers. */
 #define STAGED_COLUMNS 1024
-#define STAGED_K(DO) DO(1) DO(2) DO(4) DO(6) DO(8) DO(12) DO(16) DO(24) DO(32)
+#define STAGED_SHAPES(DO)                                                                          \
+    DO(1, 1)                                                                                       \
+    DO(1, 2)                                                                                       \
+    DO(1, 4)                                                                                       \
+    DO(1, 6)                                                                                       \
+    DO(1, 8)                                                                                       \
+    DO(1, 12)                                                                                      \
+    DO(1, 16)                                                                                      \
+    DO(4, 6)                                                                                       \
+    DO(4, 8)                                                                                       \
+    DO(4, 12)                                                                                      \
+    DO(8, 8) DO(8, 12) DO(16, 8) DO(16, 12) DO(32, 8) DO(32, 12) DO(32, 16) DO(32, 24) DO(32, 32)
 
-/* ---- the layout, on the host ---- */
+template <int LANES_, int K_>
+struct staged_shape {
+    static constexpr int LANES = LANES_, K = K_;
+};
+
+/* start() with the first shape that holds rows of N columns, N <= STAGED_COLUMNS. */
+template <typename F>
+static inline int staged_start(int64_t N, const F &start)
+{
+#define IF_IT_FITS(lanes, k)                                                                       \
+    if (N <= (lanes) * (k))                                                                        \
+        return start(staged_shape<lanes, k>());
+    STAGED_SHAPES(IF_IT_FITS)
+#undef IF_IT_FITS
+    return cudaErrorInvalidValue; /* not reached: kernels decline longer rows */
+}
+
+/* ---- the rows of a block ---- */
 
 struct staged {
-    int N, lanes, K;
+    int N;
     int threads, teams; /* of a block */
     int rows;           /* of a block at a time: a multiple of the teams, and of V */
 
@@ -32,46 +58,21 @@ struct staged {
     __host__ __device__ int elements() const { return rows * N; }
 };
 
-/* The smallest of STAGED_K with which `lanes` lanes hold N columns; 0: none does. */
-static inline int staged_k(int64_t N, int lanes)
-{
-#define AT_LEAST(k)                                                                                \
-    if ((int64_t)lanes * (k) >= N)                                                                 \
-        return (k);
-    STAGED_K(AT_LEAST)
-#undef AT_LEAST
-    return 0;
-}
-
-/* The lanes with the fewest instructions for a row: some for each column, each step of a reduction,
- * and the row. */
-static inline int staged_lanes(int64_t N)
-{
-    enum { COLUMN = 12, STEP = 6, ROW = 20 };
-    int best = 32, cost = INT_MAX;
-
-    for (int lanes = 1, steps = 0; lanes <= 32; lanes *= 2, steps++) {
-        const int K = staged_k(N, lanes), c = lanes * (COLUMN * K + STEP * steps + ROW);
-        if (K && c < cost)
-            best = lanes, cost = c;
-    }
-    return best;
-}
-
 /* For R rows of N <= STAGED_COLUMNS columns: as many rows as fill about `bytes`, at least one for each
  * team, and no more than occupy the SMs. */
 template <typename T>
 static inline staged staged_rows(int64_t R, int64_t N, int64_t bytes, int sms)
 {
-    const int lanes = staged_lanes(N), threads = 32 * WIDTH<T>, teams = threads / lanes;
+    const int threads = 32 * WIDTH<T>;
+    const int teams = threads / staged_start(N, [](auto shape) -> int { return shape.LANES; });
     const int64_t each = teams * N * (int64_t)sizeof(T);
     const int64_t steps = min(bytes / each, ceil_div(R, (int64_t)teams * sms));
 
-    return {(int)N, lanes, staged_k(N, lanes), threads, teams, teams * (int)max(steps, (int64_t)1)};
+    return {(int)N, threads, teams, teams * (int)max(steps, (int64_t)1)};
 }
 
 #define STAGED_TOO_LONG "rows of more than " NUMBER(STAGED_COLUMNS) " columns"
-#define STAGED_NO_ROOM "less shared memory than a block's rows take"
+#define STAGED_NO_SMEM "less shared memory than a block's rows take"
 
 /* Rows that are not a multiple of 16 bytes are faster so than in kernels that read vectors: in bf16,
  * and in floats up to 32 columns. */
@@ -81,23 +82,10 @@ static inline int staged_is_slower(int64_t N)
     return in_vectors<T>(N) || (!is_bf16<T>() && N > 32);
 }
 
-/* start(K), a std::integral_constant, for this K of STAGED_K. */
-template <typename F>
-static inline int staged_instance(int K, const F &start)
-{
-#define WITH(k)                                                                                    \
-    case k: return start(std::integral_constant<int, k>());
-    switch (K) {
-        STAGED_K(WITH)
-    }
-#undef WITH
-    return cudaErrorInvalidValue; /* not reached: staged_k() gives no other */
-}
-
 /* A kernel's __launch_bounds__: 768 threads per SM, so 80 registers for each. */
 #define STAGED_BOUNDS(T) __launch_bounds__(32 * WIDTH<T>, 24 / WIDTH<T>)
 
-/* ---- pieces of a tensor ---- */
+/* ---- parts of a tensor ---- */
 
 /* Begins to copy n elements from a multiple of 16 bytes to shared memory, by all threads. */
 template <typename T>
@@ -127,61 +115,63 @@ static __device__ __forceinline__ void stage_out(T *to, const T *from, int n)
 
 /* ---- rows of a team ---- */
 
-/* A thread's team, and its lane in it. */
-struct staged_thread {
+/* The columns of a lane in a row of which n columns are there; S is a staged_shape. */
+template <typename S>
+struct staged_lane {
     int team, lane;
 
-    __device__ __forceinline__ staged_thread(const staged &s)
-        : team(div_pow2((int)threadIdx.x, s.lanes)), lane((int)threadIdx.x & (s.lanes - 1))
+    __device__ __forceinline__ staged_lane()
+        : team((int)threadIdx.x / S::LANES), lane((int)threadIdx.x % S::LANES)
     {
+    }
+    /* The k-th. */
+    __device__ __forceinline__ int column(int k) const { return lane + k * S::LANES; }
+
+    /* Loads them; `fill` for those that are not there. */
+    template <typename T>
+    __device__ __forceinline__ void load_row(float (&x)[S::K], const T *row, int n,
+                                             float fill) const
+    {
+        #pragma unroll
+        for (int k = 0; k < S::K; k++)
+            x[k] = column(k) < n ? load(row + column(k)) : fill;
+    }
+    /* Stores them; x(k) is the k-th.  (n is compared again: the results of K comparisons would take
+     * registers.) */
+    template <typename T, typename F>
+    __device__ __forceinline__ void store_row(T *row, int n, const F &x) const
+    {
+        make_opaque(n);
+        #pragma unroll
+        for (int k = 0; k < S::K; k++)
+            if (column(k) < n)
+                store(row + column(k), x(k));
     }
 };
 
-/* The lane's columns of a row, of which n are there; `fill` for the others. */
-template <int K, typename T>
-static __device__ __forceinline__ void staged_load(float (&x)[K], const T *row, int n, int lane,
-                                                   int lanes, float fill)
-{
-    #pragma unroll
-    for (int k = 0; k < K; k++) {
-        const int column = lane + k * lanes;
-        x[k] = column < n ? load(row + column) : fill;
-    }
-}
-
-/* The lane's columns of a row; zeros beyond its n.  They are HELD in registers, or read at each use. */
-template <int K, typename T, bool HELD>
+/* The columns of a lane, zeros for those that are not there: in registers if they are few, or read at
+ * each use. */
+template <typename S, typename T>
 struct staged_columns {
+    static constexpr bool HELD = S::K <= 12;
+    const staged_lane<S> &at;
     const T *row;
-    int n, lane, lanes;
-    float x[HELD ? K : 1];
+    int n;
+    float x[HELD ? S::K : 1];
 
-    __device__ __forceinline__ staged_columns(const T *row, int n, int lane, int lanes)
-        : row(row), n(n), lane(lane), lanes(lanes)
+    __device__ __forceinline__ staged_columns(const staged_lane<S> &at, const T *row, int n)
+        : at(at), row(row), n(n)
     {
         if constexpr (HELD)
-            staged_load(x, row, n, lane, lanes, 0);
+            at.load_row(x, row, n, 0);
     }
     __device__ __forceinline__ float operator[](int k) const
     {
         if constexpr (HELD)
             return x[k];
         else
-            return lane + k * lanes < n ? load(row + lane + k * lanes) : 0;
+            return at.column(k) < n ? load(row + at.column(k)) : 0;
     }
 };
-
-/* Stores them; x(k) is the k-th.  (n is compared again: the results of K comparisons take registers.) */
-template <int K, typename T, typename F>
-static __device__ __forceinline__ void staged_store(T *row, int n, int lane, int lanes, const F &x)
-{
-    make_opaque(n);
-    #pragma unroll
-    for (int k = 0; k < K; k++) {
-        const int column = lane + k * lanes;
-        if (column < n)
-            store(row + column, x(k));
-    }
-}
 
 #endif

@@ -1,5 +1,5 @@
 /* layernorm: y = w (x - mean(x)) rstd + b.  The kernels of rmsnorm with CENTRED = true. */
-#include "gpu/row/norm.cuh"
+#include "gpu/row/norm_ladder.cuh"
 
 static const bool CENTRED = true;
 

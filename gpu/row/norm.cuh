@@ -65,7 +65,7 @@ static inline int64_t all_rows(const norm_call &p)
     return p.matrix[0].R + (p.n > 1 ? p.matrix[1].R : 0);
 }
 
-/* ---- the kernels, which are in rmsnorm.cu, rmsnorm_row.cu and rmsnorm_fused.cu ---- */
+/* ---- the kernels, which are in rmsnorm.cu and rmsnorm_row.cu, _fused.cu and _staged.cu ---- */
 
 template <typename T, bool CENTRED>
 int plain_norm(struct context *on, const norm_call &p);
@@ -92,50 +92,19 @@ int fused_norm_back(struct context *on, const norm_call &p);
 const char *fused_norm_declines(struct context *on, const norm_call &p, size_t size);
 size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool centred);
 
+template <typename T, bool CENTRED>
+int staged_norm(struct context *on, const norm_call &p);
+template <typename T, bool CENTRED>
+int staged_norm_back(struct context *on, const norm_call &p);
+const char *staged_norm_declines(struct context *on, const norm_call &p, size_t size);
+size_t staged_norm_work(struct context *on, const norm_call &p, size_t size, bool centred);
+
 /* DO(T, CENTRED) for all instances of these. */
 #define NORM_INSTANCES(DO)                                                                         \
     DO(float, false);                                                                              \
     DO(float, true);                                                                               \
     DO(__nv_bfloat16, false);                                                                      \
     DO(__nv_bfloat16, true)
-
-/* The kernels of an operation.  Its file defines CENTRED, and call_of(), which returns the
- * norm_call of a frame. */
-#define NORM_PASS(rung, pass, function)                                                            \
-    template <typename T>                                                                          \
-    static int rung##_##pass(const struct call *f)                                                 \
-    {                                                                                              \
-        return function<T, CENTRED>(f->context, call_of(f));                                       \
-    }
-#define NORM_BACKWARD(rung, columns_work)                                                          \
-    NORM_PASS(rung, backward, rung##_norm_back)                                                    \
-    template <typename T>                                                                          \
-    static size_t rung##_work(const struct call *f, enum pass pass)                                \
-    {                                                                                              \
-        return pass == BACKWARD ? columns_work(f->context, call_of(f), sizeof(T), CENTRED) : 0;    \
-    }                                                                                              \
-    template <typename T>                                                                          \
-    static const char *rung##_declines(const struct call *f)                                       \
-    {                                                                                              \
-        return rung##_norm_declines(f->context, call_of(f), sizeof(T));                            \
-    }
-#define NORM_IMPL(bits, T, rung, forward, idea)                                                    \
-    GPU_RUNG(bits, rung, idea, {forward<T>, rung##_backward<T>}, rung##_work<T>, rung##_declines<T>)
-#define NORM_LADDER(bits, T, op)                                                                   \
-    NORM_IMPL(bits, T, plain, plain_forward,                                                       \
-              "a block per row, read again for each sum and for the result");                      \
-    NORM_IMPL(bits, T, row, row_forward, "a team of threads keeps a row in registers");            \
-    NORM_IMPL(bits, T, fused, fused_forward,                                                       \
-              "persistent teams, next rows in flight; backward: dx and dw in one pass");           \
-    GPU_KERNEL_LIST(op, bits, &fused##bits, &row##bits, &plain##bits)
-#define NORM_OPERATION(op)                                                                         \
-    NORM_PASS(plain, forward, plain_norm)                                                          \
-    NORM_PASS(row, forward, row_norm)                                                              \
-    NORM_PASS(fused, forward, fused_norm)                                                          \
-    NORM_BACKWARD(plain, norm_columns_work)                                                        \
-    NORM_BACKWARD(row, norm_columns_work)                                                          \
-    NORM_BACKWARD(fused, fused_norm_work)                                                          \
-    GPU_TYPES(NORM_LADDER, op)
 
 /* ---- teams ---- */
 

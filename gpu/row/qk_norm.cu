@@ -1,5 +1,5 @@
 /* qk_norm: the kernels of rmsnorm, applied to the heads of q and of k in one launch. */
-#include "gpu/row/norm.cuh"
+#include "gpu/row/norm_ladder.cuh"
 
 static const bool CENTRED = false;
 

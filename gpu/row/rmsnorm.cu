@@ -3,7 +3,7 @@
  * the partial sums of the blocks. */
 #include "gpu/device/pdl.cuh"
 #include "gpu/device/reduce.cuh"
-#include "gpu/row/norm.cuh"
+#include "gpu/row/norm_ladder.cuh"
 
 enum { PLAIN_THREADS = 256, ADDING = 32, DOWN = 32 };
 

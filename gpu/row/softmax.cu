@@ -40,19 +40,15 @@ OF_CALL(float, scale_of, (float)f->real[SOFTMAX_SCALE])
 /* The bytes of x, or of y and of dy, that a block has in shared memory. */
 enum { STAGED_BYTES = 16 << 10 };
 
-/* Does a thread keep its columns of two rows in registers? */
-template <int K>
-static constexpr bool HELD_IN_REGISTERS = K <= 12;
-
 /* Each block copies its rows to shared memory, its teams replace them, and it copies them back. */
-template <typename T, int K>
+template <typename T, typename S>
 __global__ void STAGED_BOUNDS(T)
     staged_forward_kernel(const T *x, T *y, int64_t R, const staged s, float scale)
 {
     extern __shared__ uint4 staged_smem[];
     const int64_t first = (int64_t)blockIdx.x * s.rows;
     const int there = (int)min((int64_t)s.rows, R - first);
-    const staged_thread at(s);
+    const staged_lane<S> at;
     T *rows = (T *)staged_smem;
 
     stage_in(rows, x + first * s.N, there * s.N);
@@ -62,32 +58,32 @@ __global__ void STAGED_BOUNDS(T)
     #pragma unroll 1
     for (int r = at.team; r < s.rows; r += s.teams) {
         const int n = r < there ? s.N : 0;
-        float e[K], top = -INFINITY, sum = 0;
-        staged_load(e, rows + r * s.N, n, at.lane, s.lanes, -INFINITY);
+        float e[S::K], top = -INFINITY, sum = 0;
+        at.load_row(e, rows + r * s.N, n, -INFINITY);
         #pragma unroll
-        for (int k = 0; k < K; k++)
+        for (int k = 0; k < S::K; k++)
             top = max_nan(top, e[k]);
-        top = warp_max(top, s.lanes);
+        top = warp_max<S::LANES>(top);
         #pragma unroll
-        for (int k = 0; k < K; k++) {
+        for (int k = 0; k < S::K; k++) {
             e[k] = power(e[k], top, scale);
             sum += e[k];
         }
-        const float inv_sum = 1 / warp_sum(sum, s.lanes);
-        staged_store<K>(rows + r * s.N, n, at.lane, s.lanes, [&](int k) { return inv_sum * e[k]; });
+        const float inv_sum = 1 / warp_sum<S::LANES>(sum);
+        at.store_row(rows + r * s.N, n, [&](int k) { return inv_sum * e[k]; });
     }
     __syncthreads();
     stage_out(y + first * s.N, rows, there * s.N);
 }
 
-template <typename T, int K>
+template <typename T, typename S>
 __global__ void STAGED_BOUNDS(T)
     staged_backward_kernel(const T *y, const T *dy, T *dx, int64_t R, const staged s, float scale)
 {
     extern __shared__ uint4 staged_smem[];
     const int64_t first = (int64_t)blockIdx.x * s.rows;
     const int there = (int)min((int64_t)s.rows, R - first);
-    const staged_thread at(s);
+    const staged_lane<S> at;
     T *ys = (T *)staged_smem, *rows = ys + s.elements();
 
     stage_in(ys, y + first * s.N, there * s.N);
@@ -99,15 +95,13 @@ __global__ void STAGED_BOUNDS(T)
     for (int r = at.team; r < s.rows; r += s.teams) {
         const int n = r < there ? s.N : 0;
         T *const dy_row = rows + r * s.N;
-        const staged_columns<K, T, HELD_IN_REGISTERS<K>> v(ys + r * s.N, n, at.lane, s.lanes),
-            w(dy_row, n, at.lane, s.lanes);
+        const staged_columns<S, T> v(at, ys + r * s.N, n), w(at, dy_row, n);
         float dot = 0;
         #pragma unroll
-        for (int k = 0; k < K; k++)
+        for (int k = 0; k < S::K; k++)
             dot = fmaf(v[k], w[k], dot);
-        dot = warp_sum(dot, s.lanes);
-        staged_store<K>(dy_row, n, at.lane, s.lanes,
-                        [&](int k) { return scale * v[k] * (w[k] - dot); });
+        dot = warp_sum<S::LANES>(dot);
+        at.store_row(dy_row, n, [&](int k) { return scale * v[k] * (w[k] - dot); });
     }
     __syncthreads();
     stage_out(dx + first * s.N, rows, there * s.N);
@@ -133,8 +127,8 @@ static int staged_forward(const struct call *f)
     const size_t bytes = staged_smem_bytes<T>(f, FORWARD);
     const int64_t R = DIM(f, 'R');
 
-    return staged_instance(s.K, [&](auto k) -> int {
-        const auto kernel = staged_forward_kernel<T, k.value>;
+    return staged_start(s.N, [&](auto shape) -> int {
+        const auto kernel = staged_forward_kernel<T, decltype(shape)>;
         CUDA(allow_smem(kernel, bytes));
         kernel<<<ceil_div(R, s.rows), s.threads, bytes, gpu_stream(f)>>>((const T *)a->x, (T *)a->y,
                                                                          R, s, scale_of(f) * LOG2E);
@@ -150,8 +144,8 @@ static int staged_backward(const struct call *f)
     const size_t bytes = staged_smem_bytes<T>(f, BACKWARD);
     const int64_t R = DIM(f, 'R');
 
-    return staged_instance(s.K, [&](auto k) -> int {
-        const auto kernel = staged_backward_kernel<T, k.value>;
+    return staged_start(s.N, [&](auto shape) -> int {
+        const auto kernel = staged_backward_kernel<T, decltype(shape)>;
         CUDA(allow_smem(kernel, bytes));
         kernel<<<ceil_div(R, s.rows), s.threads, bytes, gpu_stream(f)>>>(
             (const T *)a->y, (const T *)g->y, (T *)g->x, R, s, scale_of(f));
@@ -164,7 +158,7 @@ static const char *staged_declines(const struct call *f)
 {
     if (DIM(f, 'N') > STAGED_COLUMNS)
         return STAGED_TOO_LONG;
-    return staged_smem_bytes<T>(f, BACKWARD) > gpu_limits(f)->smem ? STAGED_NO_ROOM : NULL;
+    return staged_smem_bytes<T>(f, BACKWARD) > gpu_limits(f)->smem ? STAGED_NO_SMEM : NULL;
 }
 
 template <typename T>

@@ -58,6 +58,17 @@ struct staged {
     __host__ __device__ int elements() const { return rows * N; }
 };
 
+/* The index-th rows that a block has at a time, of R: from `first` on, and how many of them there are. */
+struct staged_chunk {
+    int64_t first;
+    int there;
+
+    __device__ __forceinline__ staged_chunk(int64_t R, const staged &s, int64_t index)
+        : first(index * s.rows), there((int)max((int64_t)0, min((int64_t)s.rows, R - first)))
+    {
+    }
+};
+
 /* For R rows of N <= STAGED_COLUMNS columns: as many rows as fill about `bytes`, at least one for each
  * team, and no more than occupy the SMs. */
 template <typename T>
@@ -98,6 +109,14 @@ static __device__ __forceinline__ void stage_in(T *to, const T *from, int n)
         cp_async16(to + i, from + i);
     if (whole + (int)threadIdx.x < n)
         to[whole + threadIdx.x] = from[whole + threadIdx.x];
+}
+
+/* Waits for all that the block's threads have begun to copy. */
+static __device__ __forceinline__ void stage_ready(void)
+{
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncthreads();
 }
 
 /* Copies n elements from shared memory, by all threads. */

@@ -205,6 +205,15 @@ static inline int64_t all_clusters(const norm_grid &grid)
     return grid.clusters[0] + grid.clusters[1];
 }
 
+/* A cluster for each `rows` rows. */
+static inline norm_grid row_grid(const norm_call &p, int64_t rows)
+{
+    norm_grid grid = {};
+    for (int i = 0; i < p.n; i++)
+        grid.clusters[i] = ceil_div(p.matrix[i].R, rows);
+    return grid;
+}
+
 /* Divides `limit` clusters among the matrices in proportion to their rows.  There are no clusters
  * without rows, and never more than `limit` clusters, because one more would start only when the
  * others have ended. */

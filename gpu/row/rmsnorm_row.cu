@@ -195,21 +195,12 @@ __global__ void __launch_bounds__(NORM_THREADS_BACK, 1)
     backward_rows<T, CENTRED, ALIGNED, VECTORS>(p, me, {&exchange, 0, first}, rows, &none);
 }
 
-/* A grid with one team per l.rows rows. */
-static norm_grid row_grid(const norm_call &p, const norm_layout &l)
-{
-    norm_grid grid = {};
-    for (int i = 0; i < p.n; i++)
-        grid.clusters[i] = ceil_div(p.matrix[i].R, (int64_t)l.teams * l.rows);
-    return grid;
-}
-
 template <typename T, bool CENTRED>
 int row_norm(struct context *on, const norm_call &p)
 {
     const norm_layout l = layout_forward(on, p.N, sizeof(T));
     auto kernel = NORM_KERNEL(row_forward_kernel, p.N, l, NORM_HELD);
-    return launch_teams(on, kernel, l, 0, p, row_grid(p, l));
+    return launch_teams(on, kernel, l, 0, p, row_grid(p, (int64_t)l.teams * l.rows));
 }
 
 template <typename T, bool CENTRED>
@@ -217,7 +208,7 @@ int row_norm_back(struct context *on, const norm_call &p)
 {
     const norm_layout l = layout_backward(on, p.N, sizeof(T));
     auto kernel = NORM_KERNEL(row_backward_kernel, p.N, l, held_back<T>());
-    const int e = launch_teams(on, kernel, l, 0, p, row_grid(p, l));
+    const int e = launch_teams(on, kernel, l, 0, p, row_grid(p, (int64_t)l.teams * l.rows));
     return e ? e : norm_columns<T, CENTRED>(on, p);
 }
 
@@ -227,7 +218,7 @@ const char *row_norm_declines(struct context *on, const norm_call &p, size_t siz
     for (const norm_layout &l : layouts) {
         if (!l.cluster)
             return NORM_TOO_LONG;
-        if (all_clusters(row_grid(p, l)) * l.cluster > INT32_MAX)
+        if (all_clusters(row_grid(p, (int64_t)l.teams * l.rows)) * l.cluster > INT32_MAX)
             return "more rows than a grid has blocks for (2147483647)";
     }
     return NULL;

@@ -24,17 +24,6 @@ static staged rows_at_once(struct context *on, const norm_call &p, int bytes)
     return staged_rows<T>(all_rows(p), p.N, bytes, on->limits.sms);
 }
 
-/* The rows from `first` on that a block has at a time, and how many of them there are. */
-struct chunk {
-    int64_t first;
-    int there;
-
-    __device__ __forceinline__ chunk(const norm_rows &m, const staged &s, int64_t index)
-        : first(index * s.rows), there((int)max((int64_t)0, min((int64_t)s.rows, m.R - first)))
-    {
-    }
-};
-
 /* ---- forward ---- */
 
 /* Subtracts the row's mean from the lane's columns, of which n are there. */
@@ -61,14 +50,12 @@ __global__ void STAGED_BOUNDS(T)
     extern __shared__ uint4 staged_smem[];
     const bool second = blockIdx.x >= grid.clusters[0];
     const norm_rows &m = p.matrix[second];
-    const chunk own(m, s, blockIdx.x - (second ? grid.clusters[0] : 0));
+    const staged_chunk own(m.R, s, blockIdx.x - (second ? grid.clusters[0] : 0));
     const staged_lane<S> at;
     T *rows = (T *)staged_smem;
 
     stage_in(rows, (const T *)m.x + own.first * p.N, own.there * p.N);
-    cp_async_commit();
-    cp_async_wait<0>();
-    __syncthreads();
+    stage_ready();
     #pragma unroll 1
     for (int r = at.team; r < s.rows; r += s.teams) {
         const int n = r < own.there ? p.N : 0;
@@ -92,24 +79,13 @@ __global__ void STAGED_BOUNDS(T)
     stage_out((T *)m.y + own.first * p.N, rows, own.there * p.N);
 }
 
-/* Blocks of as many rows as there are, or at most `limit` of them. */
-static norm_grid staged_grid(const norm_call &p, const staged &s, int64_t limit)
-{
-    norm_layout l = {};
-    l.teams = s.rows;
-    l.rows = 1;
-    return shared_grid(p, l, limit);
-}
-
 template <typename T, bool CENTRED>
 int staged_norm(struct context *on, const norm_call &p)
 {
     const staged s = rows_at_once<T>(on, p, BLOCK_BYTES);
     const size_t bytes = s.elements() * sizeof(T);
-    norm_grid grid = {};
+    const norm_grid grid = row_grid(p, s.rows);
 
-    for (int i = 0; i < p.n; i++)
-        grid.clusters[i] = ceil_div(p.matrix[i].R, (int64_t)s.rows);
     return staged_start(s.N, [&](auto shape) -> int {
         const auto kernel = staged_forward_kernel<T, CENTRED, decltype(shape)>;
         CUDA(allow_smem(kernel, bytes));
@@ -143,7 +119,7 @@ static __host__ __device__ int stage_bytes(const staged &s, bool centred)
 
 template <typename T, bool CENTRED>
 static __device__ __forceinline__ void fetch(const stage_of<T> &to, const norm_rows &m,
-                                             const staged &s, const chunk &own)
+                                             const staged &s, const staged_chunk &own)
 {
     const int n = own.there * s.N;
 
@@ -286,14 +262,14 @@ __global__ void __launch_bounds__(32 * WIDTH<T>, BLOCKS_BACK<T, S>)
     thread_sums<CENTRED, sums_of<T, S>::COUNT> sums;
     int stage = 0;
 
-    fetch<T, CENTRED>(stage_of<T>(smem, s, CENTRED), m, s, chunk(m, s, block));
+    fetch<T, CENTRED>(stage_of<T>(smem, s, CENTRED), m, s, staged_chunk(m.R, s, block));
     #pragma unroll 1
     for (int64_t i = block; i * s.rows < m.R; i += blocks, stage ^= 1) {
         const stage_of<T> now(smem + stage * bytes, s, CENTRED);
-        const chunk own(m, s, i);
+        const staged_chunk own(m.R, s, i);
         __syncthreads(); /* the other stage is free */
         fetch<T, CENTRED>(stage_of<T>(smem + (stage ^ 1) * bytes, s, CENTRED), m, s,
-                          chunk(m, s, i + blocks));
+                          staged_chunk(m.R, s, i + blocks));
         cp_async_wait<1>();
         __syncthreads();
         if constexpr (sums_of<T, S>::BY_COLUMN) {
@@ -325,6 +301,16 @@ __global__ void __launch_bounds__(32 * WIDTH<T>, BLOCKS_BACK<T, S>)
         store_sums(part + blocks * s.N, sums.db);
 }
 
+/* Blocks for all rows, or as many as the SMs have with `per_sm` of them each. */
+static norm_grid staged_grid(struct context *on, const norm_call &p, const staged &s, int per_sm)
+{
+    const int64_t blocks = (int64_t)on->limits.sms * min(max(per_sm, 1), (int)MAX_BLOCKS);
+    norm_layout l = {};
+    l.teams = s.rows;
+    l.rows = 1;
+    return shared_grid(p, l, max(blocks, (int64_t)p.n));
+}
+
 template <typename T, bool CENTRED>
 int staged_norm_back(struct context *on, const norm_call &p)
 {
@@ -337,8 +323,7 @@ int staged_norm_back(struct context *on, const norm_call &p)
         int per_sm;
         CUDA(allow_smem(kernel, bytes));
         CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, s.threads, bytes));
-        const int64_t blocks = (int64_t)on->limits.sms * min(max(per_sm, 1), (int)MAX_BLOCKS);
-        grid = staged_grid(p, s, max(blocks, (int64_t)p.n));
+        grid = staged_grid(on, p, s, per_sm);
         kernel<<<all_clusters(grid), s.threads, bytes, on->stream>>>(p, s, grid);
         return cudaGetLastError();
     }));
@@ -350,9 +335,8 @@ int staged_norm_back(struct context *on, const norm_call &p)
 template <typename T>
 static size_t parts_at_most(struct context *on, const norm_call &p, bool centred)
 {
-    const int64_t blocks = (int64_t)on->limits.sms * MAX_BLOCKS;
     const staged s = rows_at_once<T>(on, p, STAGE_BYTES);
-    return parts_bytes(p, staged_grid(p, s, max(blocks, (int64_t)p.n)), centred);
+    return parts_bytes(p, staged_grid(on, p, s, MAX_BLOCKS), centred);
 }
 
 size_t staged_norm_work(struct context *on, const norm_call &p, size_t size, bool centred)

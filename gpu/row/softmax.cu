@@ -46,18 +46,15 @@ __global__ void STAGED_BOUNDS(T)
     staged_forward_kernel(const T *x, T *y, int64_t R, const staged s, float scale)
 {
     extern __shared__ uint4 staged_smem[];
-    const int64_t first = (int64_t)blockIdx.x * s.rows;
-    const int there = (int)min((int64_t)s.rows, R - first);
+    const staged_chunk own(R, s, blockIdx.x);
     const staged_lane<S> at;
     T *rows = (T *)staged_smem;
 
-    stage_in(rows, x + first * s.N, there * s.N);
-    cp_async_commit();
-    cp_async_wait<0>();
-    __syncthreads();
+    stage_in(rows, x + own.first * s.N, own.there * s.N);
+    stage_ready();
     #pragma unroll 1
     for (int r = at.team; r < s.rows; r += s.teams) {
-        const int n = r < there ? s.N : 0;
+        const int n = r < own.there ? s.N : 0;
         float e[S::K], top = -INFINITY, sum = 0;
         at.load_row(e, rows + r * s.N, n, -INFINITY);
         #pragma unroll
@@ -73,7 +70,7 @@ __global__ void STAGED_BOUNDS(T)
         at.store_row(rows + r * s.N, n, [&](int k) { return inv_sum * e[k]; });
     }
     __syncthreads();
-    stage_out(y + first * s.N, rows, there * s.N);
+    stage_out(y + own.first * s.N, rows, own.there * s.N);
 }
 
 template <typename T, typename S>
@@ -81,19 +78,16 @@ __global__ void STAGED_BOUNDS(T)
     staged_backward_kernel(const T *y, const T *dy, T *dx, int64_t R, const staged s, float scale)
 {
     extern __shared__ uint4 staged_smem[];
-    const int64_t first = (int64_t)blockIdx.x * s.rows;
-    const int there = (int)min((int64_t)s.rows, R - first);
+    const staged_chunk own(R, s, blockIdx.x);
     const staged_lane<S> at;
     T *ys = (T *)staged_smem, *rows = ys + s.elements();
 
-    stage_in(ys, y + first * s.N, there * s.N);
-    stage_in(rows, dy + first * s.N, there * s.N);
-    cp_async_commit();
-    cp_async_wait<0>();
-    __syncthreads();
+    stage_in(ys, y + own.first * s.N, own.there * s.N);
+    stage_in(rows, dy + own.first * s.N, own.there * s.N);
+    stage_ready();
     #pragma unroll 1
     for (int r = at.team; r < s.rows; r += s.teams) {
-        const int n = r < there ? s.N : 0;
+        const int n = r < own.there ? s.N : 0;
         T *const dy_row = rows + r * s.N;
         const staged_columns<S, T> v(at, ys + r * s.N, n), w(at, dy_row, n);
         float dot = 0;
@@ -104,7 +98,7 @@ __global__ void STAGED_BOUNDS(T)
         at.store_row(dy_row, n, [&](int k) { return scale * v[k] * (w[k] - dot); });
     }
     __syncthreads();
-    stage_out(dx + first * s.N, rows, there * s.N);
+    stage_out(dx + own.first * s.N, rows, own.there * s.N);
 }
 
 template <typename T>

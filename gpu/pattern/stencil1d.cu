@@ -1,7 +1,8 @@
 /* y[b,i] = sum of x[b,k] over |k - i| <= R, divided by 2 R + 1; x, y [B,N], zeros outside a row.
  * Backward is the same on dy.
  *
- * naive has one thread per output, halo and sliding one block per tile of a row. */
+ * naive has one thread per output, halo and sliding one block per tile of a row, flat one per tile of
+ * all rows, one after the other. */
 #include "common/ops/stencil1d.h"
 #include "gpu/device/launch.cuh"
 #include "gpu/pattern/stencil.cuh"
@@ -178,6 +179,126 @@ static const char *sliding_declines(const struct call *f)
     return does_not_fit(f, threads_for(N) * OUTPUTS, sliding_bytes(N, reach(DIM(f, 'R'), N)));
 }
 
+/* ---- flat: a tile of all rows as they follow each other in memory ---- */
+
+/* The tile begins at a multiple of 16 bytes, wherever rows begin, so all accesses are vectors.  A thread
+ * has V neighbouring outputs at a time, and adds an element of their windows to all of them. */
+#define FLAT_RADIUS 16
+enum { FLAT_TILE = THREADS * OUTPUTS };
+
+/* s[padded(p)] = x[first + p] for p < length, zero outside the `all` elements of x; first and length are
+ * multiples of a vector. */
+template <typename T>
+static __device__ __forceinline__ void fill_flat(float *s, const T *x, int64_t first, int length,
+                                                 int64_t all)
+{
+    const int64_t whole = all / WIDTH<T> * WIDTH<T>, at = whole + threadIdx.x;
+    const group_thread by = {(int)threadIdx.x, THREADS};
+
+    fill(s, x, first, length, whole, true, by);
+    __syncthreads();
+    if (at < all && at >= first && at - first < length)
+        s[padded((int)(at - first))] = load(x + at);
+    __syncthreads();
+}
+
+/* y[j] = sum of s[p + j ... p + j + window - 1], j < V, where valid(j, d) holds for element d of a
+ * window, in the order of d. */
+template <int V, typename F>
+static __device__ __forceinline__ void add_windows(float (&y)[V], const float *s, int p, int window,
+                                                   const F &valid)
+{
+    float ring[V]; /* element d + j of the windows, at (d + j) % V */
+
+    #pragma unroll
+    for (int j = 0; j < V; j++) {
+        y[j] = 0;
+        ring[j] = s[padded(p + j)];
+    }
+    for (int first = 0; first < window; first += V)
+        #pragma unroll
+        for (int i = 0; i < V; i++) {
+            if (first + i >= window)
+                break;
+            #pragma unroll
+            for (int j = 0; j < V; j++)
+                y[j] += valid(j, first + i) ? ring[(i + j) % V] : 0;
+            ring[i] = s[padded(p + first + i + V)];
+        }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) flat_kernel(means m, int margin)
+{
+    enum { V = WIDTH<T> };
+    extern __shared__ __align__(16) float s[]; /* of elements first - margin ... */
+    const int64_t all = m.B * m.N, first = (int64_t)blockIdx.x * FLAT_TILE;
+    const unsigned N = (unsigned)m.N, R = (unsigned)m.R, column = (unsigned)(first % m.N);
+
+    fill_flat(s, (const T *)m.x, first - margin, FLAT_TILE + 2 * margin, all);
+    #pragma unroll 1
+    for (int p = threadIdx.x * V; p < FLAT_TILE; p += THREADS * V) {
+        const int begin = margin - (int)R + p, window = 2 * (int)R + 1;
+        const int64_t left = all - first - p;
+        unsigned at[V]; /* columns of the outputs */
+        float y[V];
+
+        at[0] = (column + p) % N;
+        #pragma unroll
+        for (int j = 1; j < V; j++)
+            at[j] = at[j - 1] + 1 == N ? 0 : at[j - 1] + 1;
+        if (at[0] >= R && at[0] + V + R <= N)
+            add_windows<V>(y, s, begin, window, [](int, int) { return true; });
+        else /* the beginning or the end of a row */
+            add_windows<V>(y, s, begin, window, [&](int j, int d) { return at[j] + d - R < N; });
+        #pragma unroll
+        for (int j = 0; j < V; j++)
+            y[j] *= m.scale;
+        if (left >= V)
+            store_vec((T *)m.y + first + p, pack<T>(y));
+        else
+            #pragma unroll
+            for (int j = 0; j < V; j++)
+                if (j < left)
+                    store((T *)m.y + first + p + j, y[j]);
+    }
+}
+
+/* The neighbours on each side of a tile, and what follows the last ring: whole vectors. */
+template <typename T>
+static int flat_margin(int64_t R)
+{
+    return (int)((ceil_div(R, WIDTH<T>) + 1) * WIDTH<T>);
+}
+
+template <typename T>
+static int flat(struct context *on, const means &m)
+{
+    const int margin = flat_margin<T>(m.R);
+    const int bytes = (int)sizeof(float) * (padded(FLAT_TILE + 2 * margin) + 1);
+
+    CUDA(allow_smem(flat_kernel<T>, bytes));
+    flat_kernel<T><<<ceil_div(m.B * m.N, FLAT_TILE), THREADS, bytes, on->stream>>>(m, margin);
+    return cudaGetLastError();
+}
+
+static const char *flat_declines(const struct call *f)
+{
+    if (reach(DIM(f, 'R'), DIM(f, 'N')) > FLAT_RADIUS)
+        return "a radius of more than " NUMBER(FLAT_RADIUS);
+    if (DIM(f, 'N') > 1 << 30)
+        return "rows of more than 2^30 elements";
+    return DIM(f, 'B') * DIM(f, 'N') / FLAT_TILE >= INT32_MAX ? "more tiles than a grid has blocks"
+                                                              : NULL;
+}
+
+/* Long rows of whole vectors: neighbouring outputs share more of their sums in `sliding`. */
+template <typename T>
+static int flat_yields(const struct call *f)
+{
+    return in_vectors<T>(DIM(f, 'N')) && DIM(f, 'N') >= FLAT_TILE / 2;
+}
+
 /* ---- both passes ---- */
 
 static means means_of(const struct call *f, const void *x, void *y)
@@ -200,12 +321,15 @@ static int backward(const struct call *f)
     return kernel(f->context, means_of(f, g->y, g->x));
 }
 
-#define KERNEL(bits, T, name, idea)                                                                \
-    GPU_RUNG(bits, name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines)
+#define KERNEL(bits, T, name, idea, ...)                                                           \
+    GPU_RUNG(bits, name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines,       \
+             ##__VA_ARGS__)
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, naive, "one thread per output, its window from global memory");                \
     KERNEL(bits, T, halo, "a tile and its halo in shared memory");                                 \
     KERNEL(bits, T, sliding, "neighbouring outputs share their windows' sums of chunks");          \
-    GPU_KERNEL_LIST(stencil1d, bits, &sliding##bits, &halo##bits, &naive##bits)
+    KERNEL(bits, T, flat, "a tile of all rows, wherever they begin", NULL, 0,                      \
+           THAT_YIELDS(flat_yields<T>));                                                           \
+    GPU_KERNEL_LIST(stencil1d, bits, &flat##bits, &sliding##bits, &halo##bits, &naive##bits)
 
 GPU_TYPES(KERNELS);

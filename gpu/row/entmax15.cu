@@ -4,6 +4,7 @@
  * newton has 1, 2 or 4 lanes per row, warp a group of lanes, sort one thread per row. */
 #include "common/ops/entmax15.h"
 #include "gpu/device/math.cuh"
+#include "gpu/device/staged.cuh"
 #include "gpu/dual_memory/attend.cuh"
 #include "gpu/row/softmax.cuh"
 
@@ -16,46 +17,86 @@ enum {
 /* ---- newton ---- */
 
 /* One, two or four lanes per row hold OWN elements each, loaded as 16-byte vectors if a row is a
- * whole number of them.  Nothing is sorted: f(tau) = sum [u - tau]_+^2 - 1 decreases and is convex,
+ * whole number of them; other rows are copied by way of shared memory, those of a block at once.  Nothing is sorted: f(tau) = sum [u - tau]_+^2 - 1 decreases and is convex,
  * so Newton's method never overshoots if the first tau is too low.  It converges quadratically:
  * after a step below TOLERANCE the next one would be less than a rounding error.  If the maximum is
  * NaN or infinite, some u is NaN, and so are the first step, tau and all p. */
 #define TOLERANCE 0x1p-13f
 
-/* Loads a lane's elements of a row as floats. */
+/* The rows of a block: BLOCK / lanes of them, which is a multiple of 8. */
 template <typename T, bool WHOLE_ROWS>
-static __device__ __forceinline__ void load_own(float x[OWN], const T *row, int n, int lane,
-                                                int lanes, float fill)
-{
+struct newton_rows {
     enum { SIZE = WIDTH<T> };
-    vec<T> v[OWN / SIZE];
+    int64_t first; /* the block's first row */
+    int there;     /* rows */
+    int row;       /* this lane's, of the block's */
+    int lane, lanes, N, n;
 
-    load_vectors<WHOLE_ROWS>(v, row, n, 0, lane, lanes, fill);
-    #pragma unroll OWN
-    for (int i = 0; i < OWN; i++)
-        x[i] = v[i / SIZE][i % SIZE];
-}
-
-template <typename T, bool WHOLE_ROWS>
-static __device__ __forceinline__ void store_own(T *row, const float x[OWN], int n, int lane,
-                                                 int lanes)
-{
-    enum { SIZE = WIDTH<T> };
-
-    store_vectors<WHOLE_ROWS, OWN / SIZE>(row, n, 0, lane, lanes,
-                                          [&](int k, int i) { return x[k * SIZE + i]; });
-}
+    __device__ __forceinline__ newton_rows(int64_t R, int N, int lanes)
+        : first(blockIdx.x * (int64_t)(BLOCK / lanes)),
+          there((int)min((int64_t)(BLOCK / lanes), R - first)), row((int)threadIdx.x / lanes),
+          lane((int)threadIdx.x & (lanes - 1)), lanes(lanes), N(N), n(row < there ? N : 0)
+    {
+    }
+    __device__ __forceinline__ int column(int i) const
+    {
+        return (lane + i / SIZE * lanes) * SIZE + i % SIZE;
+    }
+    /* Begins to copy the block's rows to shared memory, unless rows are whole vectors. */
+    __device__ __forceinline__ void begin(T *smem, const T *x) const
+    {
+        if (!WHOLE_ROWS)
+            stage_in(smem, x + first * N, there * N);
+    }
+    __device__ __forceinline__ void ready(void) const
+    {
+        if (!WHOLE_ROWS)
+            stage_ready();
+    }
+    /* A lane's elements of its row, as floats. */
+    __device__ __forceinline__ void load_own(float (&own)[OWN], const T *smem, const T *x,
+                                             float fill) const
+    {
+        vec<T> v[OWN / SIZE];
+        if (WHOLE_ROWS)
+            load_vectors<true>(v, x + (first + row) * N, n, 0, lane, lanes, fill);
+        #pragma unroll OWN
+        for (int i = 0; i < OWN; i++)
+            if (WHOLE_ROWS)
+                own[i] = v[i / SIZE][i % SIZE];
+            else
+                own[i] = column(i) < n ? load(smem + row * N + column(i)) : fill;
+    }
+    /* Stores them, and by way of shared memory the block's rows. */
+    __device__ __forceinline__ void store_own(T *y, T *smem, const float (&own)[OWN]) const
+    {
+        if (WHOLE_ROWS) {
+            store_vectors<true, OWN / SIZE>(y + (first + row) * N, n, 0, lane, lanes,
+                                            [&](int k, int i) { return own[k * SIZE + i]; });
+            return;
+        }
+        #pragma unroll OWN
+        for (int i = 0; i < OWN; i++)
+            if (column(i) < n)
+                store(smem + row * N + column(i), own[i]);
+        __syncthreads();
+        stage_out(y + first * N, smem, there * N);
+    }
+};
 
 template <typename T, bool WHOLE_ROWS>
 __global__ void __launch_bounds__(BLOCK)
     newton_forward_kernel(const T *x, T *p, int64_t R, int N, int lanes)
 {
-    const int64_t thread = (int64_t)blockIdx.x * BLOCK + threadIdx.x, r = thread / lanes;
-    const int lane = (int)threadIdx.x & (lanes - 1), n = r < R ? N : 0;
+    extern __shared__ uint4 newton_smem[];
+    T *rows = (T *)newton_smem;
+    const newton_rows<T, WHOLE_ROWS> own(R, N, lanes);
     float u[OWN], top = -INFINITY, tau = -1;
     bool active = true;
 
-    load_own<T, WHOLE_ROWS>(u, x + r * N, n, lane, lanes, -INFINITY);
+    own.begin(rows, x);
+    own.ready();
+    own.load_own(u, rows, x, -INFINITY);
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
         top = max_nan(top, u[i]);
@@ -81,19 +122,23 @@ __global__ void __launch_bounds__(BLOCK)
         const float over = max_nan(u[i] - tau, 0);
         u[i] = over * over;
     }
-    store_own<T, WHOLE_ROWS>(p + r * N, u, n, lane, lanes);
+    own.store_own(p, rows, u);
 }
 
 template <typename T, bool WHOLE_ROWS>
 __global__ void __launch_bounds__(BLOCK)
     newton_backward_kernel(const T *p, const T *dp, T *dx, int64_t R, int N, int lanes)
 {
-    const int64_t thread = (int64_t)blockIdx.x * BLOCK + threadIdx.x, r = thread / lanes;
-    const int lane = (int)threadIdx.x & (lanes - 1), n = r < R ? N : 0;
+    extern __shared__ uint4 newton_smem[];
+    T *rows = (T *)newton_smem, *back = rows + BLOCK / lanes * N;
+    const newton_rows<T, WHOLE_ROWS> own(R, N, lanes);
     float g[OWN], d[OWN], sum = 0, dot = 0;
 
-    load_own<T, WHOLE_ROWS>(g, p + r * N, n, lane, lanes, 0);
-    load_own<T, WHOLE_ROWS>(d, dp + r * N, n, lane, lanes, 0);
+    own.begin(rows, p);
+    own.begin(back, dp);
+    own.ready();
+    own.load_own(g, rows, p, 0);
+    own.load_own(d, back, dp, 0);
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++) {
         g[i] = sqrt_approx(g[i]);
@@ -104,10 +149,18 @@ __global__ void __launch_bounds__(BLOCK)
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
         d[i] = g[i] * (d[i] - dot);
-    store_own<T, WHOLE_ROWS>(dx + r * N, d, n, lane, lanes);
+    own.store_own(dx, back, d);
 }
 
 OF_CALL(int, lanes_of, DIM(f, 'N') > 2 * OWN ? 4 : DIM(f, 'N') > OWN ? 2 : 1)
+
+/* The bytes of shared memory for a block's rows of `tensors` tensors: at most 32 KB. */
+template <typename T>
+static size_t newton_bytes(const struct call *f, int tensors)
+{
+    const int64_t N = DIM(f, 'N');
+    return in_vectors<T>(N) ? 0 : tensors * (BLOCK / lanes_of(f)) * N * sizeof(T);
+}
 
 template <typename T>
 static int newton_forward(const struct call *f)
@@ -117,8 +170,8 @@ static int newton_forward(const struct call *f)
     const int lanes = lanes_of(f);
     const auto kernel =
         in_vectors<T>(N) ? newton_forward_kernel<T, true> : newton_forward_kernel<T, false>;
-    kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, 0, gpu_stream(f)>>>((const T *)a->x, (T *)a->p, R,
-                                                                    (int)N, lanes);
+    kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, newton_bytes<T>(f, 1), gpu_stream(f)>>>(
+        (const T *)a->x, (T *)a->p, R, (int)N, lanes);
     return cudaGetLastError();
 }
 
@@ -130,7 +183,7 @@ static int newton_backward(const struct call *f)
     const int lanes = lanes_of(f);
     const auto kernel =
         in_vectors<T>(N) ? newton_backward_kernel<T, true> : newton_backward_kernel<T, false>;
-    kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, 0, gpu_stream(f)>>>(
+    kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, newton_bytes<T>(f, 2), gpu_stream(f)>>>(
         (const T *)a->p, (const T *)g->p, (T *)g->x, R, (int)N, lanes);
     return cudaGetLastError();
 }

@@ -550,15 +550,27 @@ static const char *declines(const struct call *f)
     return why(f->context, means_of(f, NULL, NULL));
 }
 
-#define KERNEL(bits, T, name, idea)                                                                \
+/* Measured on an H100, R = 1: images that are narrower than half a warp's row of vectors leave most lanes
+ * without a column, unless their rows are whole vectors. */
+template <typename T>
+static int strips_yield(const struct call *f)
+{
+    const int64_t W = DIM(f, 'W');
+    return DIM(f, 'R') <= 2 && W < 4 * WIDTH<T> && !in_vectors<T>(W);
+}
+OF_CALL(int, halo_yields, DIM(f, 'R') <= 2 && DIM(f, 'W') < SIDE / 2)
+
+#define KERNEL(bits, T, name, idea, yields)                                                        \
     GPU_RUNG(bits, name, idea, {forward<name<T>>, backward<name<T>>}, NULL,                        \
-             declines<name##_declines>)
+             declines<name##_declines>, NULL, 0, THAT_YIELDS(yields))
 #define KERNELS(bits, T)                                                                           \
-    KERNEL(bits, T, naive, "one thread per output, its window from global memory");                \
-    KERNEL(bits, T, halo, "a square tile and its halo in shared memory");                          \
-    KERNEL(bits, T, separable, "sums along rows, and of these down a strip; a ring of a window");  \
+    KERNEL(bits, T, naive, "one thread per output, its window from global memory", NULL);          \
+    KERNEL(bits, T, halo, "a square tile and its halo in shared memory", halo_yields);             \
+    KERNEL(bits, T, separable, "sums along rows, and of these down a strip; a ring of a window",   \
+           strips_yield<T>);                                                                       \
     KERNEL(bits, T, registers,                                                                     \
-           "R a template parameter: a warp's rows prefetched, sums in registers");                 \
+           "R a template parameter: a warp's rows prefetched, sums in registers",                  \
+           strips_yield<T>);                                                                       \
     GPU_KERNEL_LIST(stencil2d, bits, &registers##bits, &separable##bits, &halo##bits, &naive##bits)
 
 GPU_TYPES(KERNELS);

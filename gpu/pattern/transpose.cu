@@ -181,6 +181,20 @@ static int shared_transpose(struct context *on, void *to, const void *from, int6
 }
 
 template <typename T>
+static int tiled_transpose(struct context *on, void *to, const void *from, int64_t B, int64_t M,
+                           int64_t N)
+{
+    return shared_transpose<T, 0>(on, to, from, B, M, N);
+}
+
+template <typename T>
+static int padded_transpose(struct context *on, void *to, const void *from, int64_t B, int64_t M,
+                            int64_t N)
+{
+    return shared_transpose<T, 1>(on, to, from, B, M, N);
+}
+
+template <typename T>
 static int vector_transpose(struct context *on, void *to, const void *from, int64_t B, int64_t M,
                             int64_t N)
 {
@@ -216,18 +230,30 @@ static const char *declines(const struct call *f)
                                             : NULL;
 }
 
-/* __VA_ARGS__ is the kernel's `transposition`. */
-#define RUNG(bits, rung, tile, idea, ...)                                                          \
-    GPU_RUNG(bits, rung, idea, {forward<__VA_ARGS__>, backward<__VA_ARGS__>}, NULL, declines<tile>)
+/* Measured on an H100: if a matrix is narrower than a tile, most of the tile is empty.  Then squares of
+ * 32 are faster than those of vectors, unless rows are whole vectors; and the narrowest are fastest
+ * element by element. */
+static int64_t narrow_side(const struct call *f)
+{
+    return min(DIM(f, 'M'), DIM(f, 'N'));
+}
+template <typename T>
+static int vector_yields(const struct call *f)
+{
+    return narrow_side(f) < SIDE && !in_vectors<T>(narrow_side(f));
+}
+OF_CALL(int, padded_yields, narrow_side(f) <= 8)
+
+#define RUNG(bits, T, rung, tile, idea, yields)                                                    \
+    GPU_RUNG(bits, rung, idea, {forward<rung##_transpose<T>>, backward<rung##_transpose<T>>},      \
+             NULL, declines<tile>, NULL, 0, THAT_YIELDS(yields))
 
 #define LADDER(bits, T)                                                                            \
-    RUNG(bits, naive, SIDE, "one thread per element, writes with the stride of a row",             \
-         naive_transpose<T>);                                                                      \
-    RUNG(bits, tiled, SIDE, "tiles of 32 x 32 transposed in shared memory",                        \
-         shared_transpose<T, 0>);                                                                  \
-    RUNG(bits, padded, SIDE, "its rows padded to 33: no bank conflicts", shared_transpose<T, 1>);  \
-    RUNG(bits, vector, transposed_tile<T>::TILE,                                                   \
-         "16 bytes on both sides, squares of them transposed in registers", vector_transpose<T>);  \
-    GPU_KERNEL_LIST(transpose, bits, &vector##bits, &padded##bits, &tiled##bits, &naive##bits)
+    RUNG(bits, T, naive, SIDE, "one thread per element, writes with the stride of a row", NULL);   \
+    RUNG(bits, T, tiled, SIDE, "tiles of 32 x 32 transposed in shared memory", NULL);              \
+    RUNG(bits, T, padded, SIDE, "its rows padded to 33: no bank conflicts", padded_yields);        \
+    RUNG(bits, T, vector, transposed_tile<T>::TILE,                                                \
+         "16 bytes on both sides, squares of them transposed in registers", vector_yields<T>);     \
+    GPU_KERNEL_LIST(transpose, bits, &vector##bits, &padded##bits, &naive##bits, &tiled##bits)
 
 GPU_TYPES(LADDER);

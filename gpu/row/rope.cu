@@ -96,6 +96,7 @@ enum {
     BLOCK_BYTES = 32 << 10,
     TABLE_MAX = 4096,
     ROWS_IN_FLIGHT = 4,
+    PAIRS_IN_FLIGHT = 8,
     RESIDENT = 4 /* blocks per SM, each with 32 KB in flight */
 };
 enum { STAGED_BYTES = 2 * ROWS_IN_FLIGHT * THREADS * sizeof(uint4) };
@@ -180,19 +181,34 @@ static __device__ __forceinline__ void rotate_vectors(vec<T> (*own)[THREADS], co
     }
 }
 
-/* The same for one pair: used if half a head is not a whole number of vectors. */
+/* The same for one pair: used if half a head is not a whole number of vectors.  The pairs of
+ * PAIRS_IN_FLIGHT heads are loaded together. */
 template <typename T, bool HALF>
 static __device__ __forceinline__ void rotate_pair(const rotation &r, const angle *table, int64_t t,
                                                    int i, const head_range &h)
 {
     const int64_t first = HALF ? i : 2 * i, second = HALF ? i + r.D / 2 : 2 * i + 1;
+    const angle a = table[i];
+    const T *x = (const T *)r.x;
+    T *y = (T *)r.y;
 
-    for (unsigned head = h.first; head < h.end; head += h.stride) {
-        const int64_t row = row_of(r, t, head);
-        float p = load((const T *)r.x + row + first), q = load((const T *)r.x + row + second);
-        rotate(&p, &q, table[i]);
-        store((T *)r.y + row + first, p);
-        store((T *)r.y + row + second, q);
+    for (unsigned head = h.first; head < h.end; head += PAIRS_IN_FLIGHT * h.stride) {
+        float p[PAIRS_IN_FLIGHT], q[PAIRS_IN_FLIGHT];
+        #pragma unroll PAIRS_IN_FLIGHT
+        for (int n = 0; n < PAIRS_IN_FLIGHT; n++)
+            if (head + n * h.stride < h.end) {
+                const int64_t row = row_of(r, t, head + n * h.stride);
+                p[n] = load(x + row + first);
+                q[n] = load(x + row + second);
+            }
+        #pragma unroll PAIRS_IN_FLIGHT
+        for (int n = 0; n < PAIRS_IN_FLIGHT; n++)
+            if (head + n * h.stride < h.end) {
+                const int64_t row = row_of(r, t, head + n * h.stride);
+                rotate(&p[n], &q[n], a);
+                store(y + row + first, p[n]);
+                store(y + row + second, q[n]);
+            }
     }
 }
 

@@ -91,14 +91,17 @@ const struct op op_reduce = {
     .cases = "rows=1 length=1 over=rows,all " EACH_KIND
              "; rows=5 length=33 over=rows,all " EACH_KIND "; rows=3 length=72 " EACH_KIND
              "; rows=1 length=40004 kind=max,norm2; rows=1000 length=33 kind=max; "
+             "rows=9 length=1001 kind=sum,max,norm2; "
              "fill=masked rows=15 length=1,5,33,260 " EACH_KIND
              "; fill=masked rows=14 length=20008,20011 kind=max; "
              "fill=masked rows=15 length=33 over=all kind=max",
-    .shapes =
-        "rows=257 length=1,2,31 over=rows,all " EACH_KIND "; rows=3 length=4096,4099 " EACH_KIND
-        "; rows=2 length=4104,20011 over=rows,all " EACH_KIND
-        "; rows=1 length=65536 over=rows,all " EACH_KIND "; rows=300 length=260 " EACH_KIND
-        "; fill=masked rows=14 length=1,31,4096,4099,65537 kind=max",
+    .shapes = "rows=257 length=1,2,31 over=rows,all " EACH_KIND
+              "; rows=3 length=4096,4099 " EACH_KIND "; rows=301 length=5,8,11,16,26,50 " EACH_KIND
+              "; rows=19 length=70,100,197,300,390,638,770,1001 " EACH_KIND
+              "; fill=masked rows=300 length=1,3,9,40,130,1000 kind=max"
+              "; rows=2 length=4104,20011 over=rows,all " EACH_KIND
+              "; rows=1 length=65536 over=rows,all " EACH_KIND "; rows=300 length=260 " EACH_KIND
+              "; fill=masked rows=14 length=1,31,4096,4099,65537 kind=max",
     .known = known,
     .large = large,
     .identity = identities,

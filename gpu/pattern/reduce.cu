@@ -2,9 +2,8 @@
  * then one row of R N elements.
  *
  * A group of threads (a warp or a block) reduces one row or one chunk of a row.  Backward, a
- * group writes dx of one chunk. */
-#include "common/ops/reduce.h"
-#include "gpu/device/math.cuh"
+ * group writes dx of one chunk.  Short rows: kernel staged (reduce_staged.cu). */
+#include "gpu/pattern/reduce.cuh"
 #include "gpu/device/pdl.cuh"
 #include "gpu/device/segment.cuh"
 
@@ -15,70 +14,6 @@ enum {
     AHEAD_BACK = 4,         /* the same in backward, which also writes */
     CHAIN = 64,             /* rounds in one partial sum: this keeps rounding errors small */
     MAX_BLOCKS = 0x7fffffff /* blocks of a grid */
-};
-
-/* ---- the monoids: sum, and maximum with its index ---- */
-
-struct total {
-    float sum;
-
-    static __device__ __forceinline__ total none(void) { return {0}; }
-    static __device__ __forceinline__ float padding(void) { return 0; }
-    /* Adds N neighbouring elements, which are zero if they are not valid. */
-    template <int N>
-    __device__ __forceinline__ void accumulate(const float (&x)[N], int64_t, bool, bool squared)
-    {
-        float run = squared ? x[0] * x[0] : x[0];
-        #pragma unroll N
-        for (int i = 1; i < N; i++)
-            run += squared ? x[i] * x[i] : x[i];
-        sum += run;
-    }
-    __device__ __forceinline__ void merge(const total &other) { sum += other.sum; }
-    __device__ __forceinline__ total shfl_xor(int distance) const
-    {
-        return {__shfl_xor_sync(~0u, sum, distance)};
-    }
-};
-
-/* The maximum and its first index; if there are NaNs, the first NaN.  There is no index while all
- * elements are -inf. */
-struct argmax {
-    float x;
-    int64_t at;
-
-    static __device__ __forceinline__ argmax none(void) { return {-INFINITY, INT64_MAX}; }
-    /* Of the columns beyond the end: never above the maximum. */
-    static __device__ __forceinline__ float padding(void) { return -INFINITY; }
-    /* Is `other` above the maximum so far? */
-    __device__ __forceinline__ bool below(float other) const { return x == x && !(other <= x); }
-    __device__ __forceinline__ void merge(const argmax &other)
-    {
-        const bool tie = other.x == x || (other.x != other.x && x != x);
-        if (below(other.x) || (tie && other.at < at))
-            *this = other;
-    }
-    /* Adds N elements whose indices are after all so far.  New maxima are rare: the index is
-     * searched only if the largest of these elements is one. */
-    template <int N>
-    __device__ __forceinline__ void accumulate(const float (&next)[N], int64_t first, bool valid,
-                                               bool)
-    {
-        float largest = next[0];
-        #pragma unroll N
-        for (int i = 1; i < N; i++)
-            largest = max_nan(largest, next[i]);
-        if (!valid || !below(largest))
-            return;
-        #pragma unroll N
-        for (int i = N - 1; i >= 0; i--)
-            if (next[i] == largest || next[i] != next[i])
-                *this = {next[i], first + i};
-    }
-    __device__ __forceinline__ argmax shfl_xor(int distance) const
-    {
-        return {__shfl_xor_sync(~0u, x, distance), __shfl_xor_sync(~0u, at, distance)};
-    }
 };
 
 /* ---- mapping of rows to threads ---- */
@@ -226,15 +161,6 @@ static __device__ __forceinline__ F fold_share(const T *x, const work_tile &w, i
     return found;
 }
 
-template <typename F>
-static __device__ __forceinline__ F fold_lanes(F found)
-{
-    #pragma unroll 5
-    for (int distance = 16; distance; distance /= 2)
-        found.merge(found.shfl_xor(distance));
-    return found;
-}
-
 /* A warp reduces by shuffles.  If the group is a block, its warps then combine their results in
  * shared memory; otherwise each warp has a chunk of its own. */
 template <typename F, typename T, bool WIDE>
@@ -330,10 +256,6 @@ __global__ void __launch_bounds__(MAX_THREADS) spread_kernel(job_back j)
 template <typename T>
 constexpr int64_t CHUNK = MAX_THREADS *AHEAD * 16 / sizeof(T);
 
-OF_CALL(int64_t, rows_of, f->choice[REDUCE_OVER] == REDUCE_ALL ? 1 : DIM(f, 'R'))
-OF_CALL(int64_t, elements_of,
-        DIM(f, 'N') * (f->choice[REDUCE_OVER] == REDUCE_ALL ? DIM(f, 'R') : 1))
-
 template <typename T>
 static partition rows_whole(const struct call *f)
 {
@@ -345,8 +267,6 @@ static partition rows_in_chunks(const struct call *f, int ahead)
 {
     return partition_of<T>(rows_of(f), elements_of(f), CHUNK<T>, ahead);
 }
-
-OF_CALL(float, divisor_of, f->choice[REDUCE_KIND] == REDUCE_MEAN ? (float)elements_of(f) : 1)
 
 template <typename T>
 static job job_of(const struct call *f, const partition &by)
@@ -479,12 +399,15 @@ static const char *declines(const struct call *f)
              work, declines)
 
 #define LADDER(bits, T)                                                                            \
+    GPU_RUNG(bits, staged, "many short rows at once in shared memory",                             \
+             {staged_reduce<T>, staged_reduce_back<T>}, NULL, staged_reduce_declines<T>, NULL, 0,  \
+             THAT_YIELDS(staged_reduce_yields<T>));                                                \
     RUNG(bits, T, tree, "a block per row, a tree in shared memory; backward a thread per element", \
          each_back, NULL, tree_declines);                                                          \
     RUNG(bits, T, shuffle, "a warp per short row, a block per long one, reduced by shuffles",      \
          spread_back, NULL, declines<T>);                                                          \
     RUNG(bits, T, two_level, "long rows in chunks, whose results a second launch reduces",         \
          spread_back, two_level_work<T>, declines<T>);                                             \
-    GPU_KERNEL_LIST(reduce, bits, &two_level##bits, &shuffle##bits, &tree##bits)
+    GPU_KERNEL_LIST(reduce, bits, &staged##bits, &two_level##bits, &shuffle##bits, &tree##bits)
 
 GPU_TYPES(LADDER);

@@ -35,12 +35,13 @@ struct staged_shape {
     static constexpr int LANES = LANES_, K = K_;
 };
 
-/* start() with the first shape that holds rows of N columns, N <= STAGED_COLUMNS. */
+/* start() with the first shape that holds rows of N columns, N <= STAGED_COLUMNS.  Lanes that have
+ * rows of 16 columns each would read two banks, so such rows have the next shape. */
 template <typename F>
 static inline int staged_start(int64_t N, const F &start)
 {
 #define IF_IT_FITS(lanes, k)                                                                       \
-    if (N <= (lanes) * (k))                                                                        \
+    if (N <= (lanes) * (k) && !((lanes) == 1 && N == 16))                                          \
         return start(staged_shape<lanes, k>());
     STAGED_SHAPES(IF_IT_FITS)
 #undef IF_IT_FITS
@@ -85,13 +86,13 @@ static inline staged staged_rows(int64_t R, int64_t N, int64_t bytes, int sms)
 #define STAGED_TOO_LONG "rows of more than " NUMBER(STAGED_COLUMNS) " columns"
 #define STAGED_NO_SMEM "less shared memory than a block's rows take"
 
-/* Measured on an H100, rows of 1 to 1000 columns: this is the fastest for all rows that are not a
- * multiple of 16 bytes, and for those of 16 bytes.  Longer ones that are a multiple read vectors without
- * it, and lanes that have a row each would meet in the same banks. */
+/* Measured on an H100, rows of 1 to 1024 columns: this is the fastest for all rows that are not a
+ * multiple of 16 bytes, and for those of one or three times 16 bytes.  Others read vectors as fast
+ * without it. */
 template <typename T>
 static inline int staged_is_slower(int64_t N)
 {
-    return in_vectors<T>(N) && N > WIDTH<T>;
+    return in_vectors<T>(N) && N != WIDTH<T> && N != 3 * WIDTH<T>;
 }
 
 /* A kernel's __launch_bounds__: 768 threads per SM, so 80 registers for each. */

@@ -96,9 +96,11 @@ enum {
     BLOCK_BYTES = 32 << 10,
     TABLE_MAX = 4096,
     ROWS_IN_FLIGHT = 4,
-    PAIRS_IN_FLIGHT = 8,
     RESIDENT = 4 /* blocks per SM, each with 32 KB in flight */
 };
+/* The pairs of a thread in flight; more do not help in bf16, where addresses take most of the time. */
+template <typename T>
+constexpr int PAIRS = is_bf16<T>() ? 1 : 4;
 enum { STAGED_BYTES = 2 * ROWS_IN_FLIGHT * THREADS * sizeof(uint4) };
 
 static struct partition partition_of(const rotation &r, size_t size)
@@ -182,7 +184,7 @@ static __device__ __forceinline__ void rotate_vectors(vec<T> (*own)[THREADS], co
 }
 
 /* The same for one pair: used if half a head is not a whole number of vectors.  The pairs of
- * PAIRS_IN_FLIGHT heads are loaded together. */
+ * PAIRS heads are loaded together. */
 template <typename T, bool HALF>
 static __device__ __forceinline__ void rotate_pair(const rotation &r, const angle *table, int64_t t,
                                                    int i, const head_range &h)
@@ -192,17 +194,17 @@ static __device__ __forceinline__ void rotate_pair(const rotation &r, const angl
     const T *x = (const T *)r.x;
     T *y = (T *)r.y;
 
-    for (unsigned head = h.first; head < h.end; head += PAIRS_IN_FLIGHT * h.stride) {
-        float p[PAIRS_IN_FLIGHT], q[PAIRS_IN_FLIGHT];
-        #pragma unroll PAIRS_IN_FLIGHT
-        for (int n = 0; n < PAIRS_IN_FLIGHT; n++)
+    for (unsigned head = h.first; head < h.end; head += PAIRS<T> * h.stride) {
+        float p[PAIRS<T>], q[PAIRS<T>];
+        #pragma unroll
+        for (int n = 0; n < PAIRS<T>; n++)
             if (head + n * h.stride < h.end) {
                 const int64_t row = row_of(r, t, head + n * h.stride);
                 p[n] = load(x + row + first);
                 q[n] = load(x + row + second);
             }
-        #pragma unroll PAIRS_IN_FLIGHT
-        for (int n = 0; n < PAIRS_IN_FLIGHT; n++)
+        #pragma unroll
+        for (int n = 0; n < PAIRS<T>; n++)
             if (head + n * h.stride < h.end) {
                 const int64_t row = row_of(r, t, head + n * h.stride);
                 rotate(&p[n], &q[n], a);

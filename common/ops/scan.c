@@ -38,10 +38,12 @@ const struct op op_scan = {
     .cases = "rows=1 length=1; rows=5 length=33 " EACH_KIND "; rows=3 length=1096 " EACH_KIND
              "; rows=2 length=2049; rows=2 length=20008; rows=1 length=69001; "
              "fill=masked rows=15 length=2,33,1096 " EACH_KIND "; fill=masked rows=8 length=20008",
-    .shapes = "rows=257 length=1,2,31 " EACH_KIND "; rows=3 length=1023,1024,1025 " EACH_KIND
-              "; rows=2 length=4096,8191,16385 " EACH_KIND "; rows=3 length=32800; "
-              "rows=1 length=278528,135001; fill=masked rows=14 length=31,1024,16385 " EACH_KIND
-              "; rows=300 length=260 " EACH_KIND,
+    .shapes =
+        "rows=257 length=1,2,31 " EACH_KIND "; rows=3 length=1023,1024,1025 " EACH_KIND
+        "; rows=2 length=4096,8191,16385 " EACH_KIND "; rows=3 length=32800; "
+        "rows=1 length=278528,135001; fill=masked rows=14 length=31,1024,16385 " EACH_KIND
+        "; rows=300 length=260 " EACH_KIND "; rows=67 length=3,6,8,12,16,22,28,40,44 " EACH_KIND
+        "; rows=19 length=64,90,120,184,250,300,384,500,768,770 " EACH_KIND,
     .known = known,
     .flops = flops,
     .batch = 'R',

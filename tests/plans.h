@@ -1,5 +1,5 @@
-/* plans.h - how tests/plan, tests/applies and tests/ranges judge ini files and words: in a folder of
- * their own. */
+/* plans.h - how tests/plan, tests/refusals, tests/applies and tests/ranges judge ini files and words: in
+ * a folder of their own. */
 #ifndef PLANS_H
 #define PLANS_H
 

@@ -1,0 +1,194 @@
+/* ablate.h's functions for what there is: the last error, the version, operations with their parameters
+ * and tensors, backends, kernels. */
+#include "config.h"
+
+#include <string.h>
+
+#include "common/ablate_types.h"
+#include "common/base/err.h"
+
+/* ---- errors and names ---- */
+
+const char *abl_error(void)
+{
+    return err_text();
+}
+
+const char *abl_version(void)
+{
+    return PACKAGE_VERSION;
+}
+
+const struct op *find_op(const char *name)
+{
+    const struct op *o = op_find(name);
+    if (!o)
+        err_set("there is no operation %s", name);
+    return o;
+}
+
+const struct backend *find_backend(const char *name)
+{
+    const struct backend *b = backend_find(name);
+    if (!b)
+        err_set("there is no backend %s in this build", name);
+    return b;
+}
+
+/* ---- what there is ---- */
+
+const char *abl_op(int i)
+{
+    return i >= 0 && i < N_OPS ? ops[i]->name : NULL;
+}
+
+const char *abl_formula(const char *op)
+{
+    if (IS_NULL(op, "operation"))
+        return NULL;
+    const struct op *o = find_op(op);
+    return o ? o->formula : NULL;
+}
+
+const char *abl_source(const char *op)
+{
+    if (IS_NULL(op, "operation"))
+        return NULL;
+    const struct op *o = find_op(op);
+    return o ? o->source : NULL;
+}
+
+int abl_param(const char *op, int i, struct abl_param *to)
+{
+    if (IS_NULL(op, "operation") || IS_NULL(to, "destination"))
+        return -1;
+    const struct op *o = find_op(op);
+    if (!o)
+        return -1;
+    if (i < 0 || i >= o->n_params)
+        return 1;
+    const struct param *p = &o->param[i];
+    *to = (struct abl_param){.name = p->name,
+                             .help = p->help,
+                             .choices = p->choices,
+                             .initial = p->initial,
+                             .min = p->min,
+                             .max = p->max};
+    if (p->real) {
+        to->real = 1;
+        to->real_initial = p->real->initial;
+        to->real_min = p->real->min;
+        to->real_max = p->real->max;
+    }
+    return 0;
+}
+
+void describe_tensor(const struct op *o, const struct call *f, int arg, struct abl_tensor *to)
+{
+    const struct arg *a = &o->arg[arg];
+    const char *shape = op_shape(f, arg);
+
+    *to = (struct abl_tensor){
+        .name = a->name,
+        .rank = (int)strlen(shape),
+        .has_gradient = !!(a->flags & DIFF),
+        .role = a->flags & IN    ? ABL_INPUT
+                : a->flags & OUT ? ABL_OUTPUT
+                                 : ABL_SAVED,
+        .count = op_count(f, arg),
+        .whole = !!(a->flags & WHOLE),
+        .state = a->flags & IN && a->fill == ZERO && !a->fill_of && !a->draw && !(a->flags & BYTES),
+        .bytes = !!(a->flags & BYTES),
+    };
+    for (int i = 0; i < to->rank; i++) {
+        to->axis[i] = op_axis(o, shape[i]);
+        to->size[i] = DIM(f, shape[i]);
+    }
+}
+
+int abl_op_tensor(const char *op, int i, struct abl_tensor *to)
+{
+    if (IS_NULL(op, "operation") || IS_NULL(to, "destination"))
+        return -1;
+    const struct op *o = find_op(op);
+    struct call f;
+    if (!o)
+        return -1;
+    if (i < 0 || i >= o->n_args)
+        return 1;
+    op_defaults(o, &f);
+    describe_tensor(o, &f, i, to);
+    to->count = 0;
+    memset(to->size, 0, sizeof to->size);
+    return 0;
+}
+
+const char *abl_backend(int i)
+{
+    const struct backend *const *b = backends();
+    while (*b && i-- > 0)
+        b++;
+    return *b && i <= 0 ? (*b)->name : NULL;
+}
+
+const char *abl_unavailable(const char *backend)
+{
+    if (IS_NULL(backend, "backend"))
+        return err_text();
+    const struct backend *b = find_backend(backend);
+    if (!b || call_begin())
+        return err_text();
+    const char *why = backend_unavailable(b);
+    call_end();
+    return why;
+}
+
+int abl_use(const char *backend, int number)
+{
+    if (IS_NULL(backend, "backend"))
+        return -1;
+    const struct backend *b = find_backend(backend);
+    if (!b || call_begin())
+        return -1;
+    const char *why = backend_use(b, number);
+    call_end();
+    return why ? err_set("%s: device %d: %s", backend, number, why) : 0;
+}
+
+const char *abl_device(const char *backend)
+{
+    if (IS_NULL(backend, "backend"))
+        return NULL;
+    const struct backend *b = find_backend(backend);
+    if (!b || call_begin())
+        return NULL;
+    const char *device = backend_device(b);
+    call_end();
+    return device;
+}
+
+static const struct impl *find_kernel(const char *op, const char *backend, int i)
+{
+    const struct op *o = find_op(op);
+    const struct backend *b = find_backend(backend);
+    const struct impl *const *k = o && b && i >= 0 ? op_kernels(o, b) : NULL;
+    while (k && *k && i-- > 0)
+        k++;
+    return k ? *k : NULL;
+}
+
+const char *abl_kernel(const char *op, const char *backend, int i)
+{
+    if (IS_NULL(op, "operation") || IS_NULL(backend, "backend"))
+        return NULL;
+    const struct impl *k = find_kernel(op, backend, i);
+    return k ? k->name : NULL;
+}
+
+const char *abl_kernel_idea(const char *op, const char *backend, int i)
+{
+    if (IS_NULL(op, "operation") || IS_NULL(backend, "backend"))
+        return NULL;
+    const struct impl *k = find_kernel(op, backend, i);
+    return k ? k->idea : NULL;
+}

@@ -166,7 +166,8 @@ static __device__ __forceinline__ void produce(const layout &l, const work_coord
     store_outputs<T>(l, p, last, (int)(all - last), stage_of(l, buffer, chunk - 1).y);
 }
 
-template <typename T, int LANES, int PER_LANE, int NONLIN, bool INSIDE>
+/* (f is chosen here, so that both have the producers' code once.) */
+template <typename T, int LANES, int PER_LANE, bool INSIDE>
 __global__ void __launch_bounds__(PER_LANE > 1 ? MANY_ROLE_THREADS + MANY_PRODUCER_THREADS
                                                : ROLE_THREADS + PRODUCER_THREADS,
                                   PER_LANE > 1 ? 1 : 2) forward_rows(layout l)
@@ -174,8 +175,10 @@ __global__ void __launch_bounds__(PER_LANE > 1 ? MANY_ROLE_THREADS + MANY_PRODUC
     extern __shared__ __align__(16) unsigned char buffer[];
     const work_coord p = work_coord_of<LANES, PER_LANE, 1>(l, blockIdx.x);
 
-    if (warp_uniform(p.role) == 0)
-        consume<T, LANES, PER_LANE, NONLIN, INSIDE>(l, p, buffer);
+    if (warp_uniform(p.role) == 0 && l.c.nonlin == E74_TANH)
+        consume<T, LANES, PER_LANE, E74_TANH, INSIDE>(l, p, buffer);
+    else if (warp_uniform(p.role) == 0)
+        consume<T, LANES, PER_LANE, E74_LINEAR, INSIDE>(l, p, buffer);
     else if (l.c.columns % 4)
         produce<T, LANES * PER_LANE, INSIDE, false>(l, p, buffer);
     else
@@ -189,24 +192,17 @@ static size_t shared_bytes(const layout &l)
     return 2 * arena_bytes<alloc_stage>(l, false);
 }
 
-template <typename T, int LANES, int PER_LANE, int NONLIN>
+template <typename T, int LANES, int PER_LANE>
 static int launch(struct context *on, const layout &l)
 {
-    void (*const kernel)(layout) = l.c.z_inside ? forward_rows<T, LANES, PER_LANE, NONLIN, true>
-                                                : forward_rows<T, LANES, PER_LANE, NONLIN, false>;
+    void (*const kernel)(layout) = l.c.z_inside ? forward_rows<T, LANES, PER_LANE, true>
+                                                : forward_rows<T, LANES, PER_LANE, false>;
     const int threads = l.role_threads + l.producer_threads;
     const size_t shared = shared_bytes(l);
 
     CUDA(allow_smem(kernel, shared));
     kernel<<<blocks_of(l), threads, shared, on->stream>>>(l);
     return cudaGetLastError();
-}
-
-template <typename T, int LANES, int PER_LANE>
-static int launch_nonlin(struct context *on, const layout &l)
-{
-    return l.c.nonlin == E74_TANH ? launch<T, LANES, PER_LANE, E74_TANH>(on, l)
-                                  : launch<T, LANES, PER_LANE, E74_LINEAR>(on, l);
 }
 
 /* Does a consumer have 16 columns?  (In fp32, and where rows are short, the producers' registers
@@ -220,9 +216,9 @@ static bool many_rows(struct context *on, const layout &l, size_t size)
 static int launch_many_rows(struct context *on, const layout &l)
 {
     switch (l.lanes) {
-    case 4: return launch_nonlin<__nv_bfloat16, 4, 2>(on, l);
-    case 8: return launch_nonlin<__nv_bfloat16, 8, 2>(on, l);
-    default: return launch_nonlin<__nv_bfloat16, 16, 2>(on, l);
+    case 4: return launch<__nv_bfloat16, 4, 2>(on, l);
+    case 8: return launch<__nv_bfloat16, 8, 2>(on, l);
+    default: return launch<__nv_bfloat16, 16, 2>(on, l);
     }
 }
 
@@ -242,12 +238,12 @@ static int forward(const struct call *f)
     if (many)
         return launch_many_rows(f->context, l);
     switch (l.lanes) {
-    case 1: return launch_nonlin<T, 1, 1>(f->context, l);
-    case 2: return launch_nonlin<T, 2, 1>(f->context, l);
-    case 4: return launch_nonlin<T, 4, 1>(f->context, l);
-    case 8: return launch_nonlin<T, 8, 1>(f->context, l);
-    case 16: return launch_nonlin<T, 16, 1>(f->context, l);
-    default: return launch_nonlin<T, 32, 1>(f->context, l);
+    case 1: return launch<T, 1, 1>(f->context, l);
+    case 2: return launch<T, 2, 1>(f->context, l);
+    case 4: return launch<T, 4, 1>(f->context, l);
+    case 8: return launch<T, 8, 1>(f->context, l);
+    case 16: return launch<T, 16, 1>(f->context, l);
+    default: return launch<T, 32, 1>(f->context, l);
     }
 }
 

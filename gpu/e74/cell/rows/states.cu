@@ -37,7 +37,7 @@ static __device__ __forceinline__ void step_row(row_state<PER_LANE> *w, const la
 }
 
 /* A block has one warp role only, since many blocks share an SM. */
-template <typename T, int LANES, int PER_LANE, bool INSIDE, bool ALIGNED>
+template <typename T, int LANES, int PER_LANE, bool INSIDE>
 __global__ void __launch_bounds__(ROLE_THREADS, LANES > 2 ? 4 : 3) note_rows(layout l)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
@@ -51,7 +51,10 @@ __global__ void __launch_bounds__(ROLE_THREADS, LANES > 2 ? 4 : 3) note_rows(lay
     w.S = load_checkpoint<LANES, PER_LANE>(l.c, p, segment);
     for (int sub = 0; begin_of(l, sub + 1) < steps; sub++) {
         const int from = begin_of(l, sub), to = begin_of(l, sub + 1);
-        fill_stage<T, LANES * PER_LANE, false, ALIGNED>(l, p, begin + from, 0, to - from, s);
+        if (l.c.columns % 4)
+            fill_stage<T, LANES * PER_LANE, false, false>(l, p, begin + from, 0, to - from, s);
+        else
+            fill_stage<T, LANES * PER_LANE, false, true>(l, p, begin + from, 0, to - from, s);
         __syncthreads();
         begin_row<LANES, PER_LANE, INSIDE>(&w, l, p, s);
         #pragma unroll 2
@@ -65,27 +68,27 @@ __global__ void __launch_bounds__(ROLE_THREADS, LANES > 2 ? 4 : 3) note_rows(lay
 
 /* ---- launches ---- */
 
-template <typename T, int LANES, bool ALIGNED>
+template <typename T, int LANES>
 static int launch_note_rows(struct context *on, const layout &l)
 {
     const size_t bytes = arena_bytes<alloc_stage>(l, false);
-    void (*const kernel)(layout) = l.c.z_inside ? note_rows<T, LANES, 2, true, ALIGNED>
-                                                : note_rows<T, LANES, 2, false, ALIGNED>;
+    void (*const kernel)(layout) =
+        l.c.z_inside ? note_rows<T, LANES, 2, true> : note_rows<T, LANES, 2, false>;
 
     CUDA(allow_smem(kernel, bytes));
     kernel<<<blocks_of(l) * l.segments, l.role_threads, bytes, on->stream>>>(l);
     return cudaGetLastError();
 }
 
-template <typename T, bool ALIGNED>
+template <typename T>
 static int launch_for_lanes(struct context *on, const layout &l)
 {
     switch (l.lanes) {
-    case 1: return launch_note_rows<T, 1, ALIGNED>(on, l);
-    case 2: return launch_note_rows<T, 2, ALIGNED>(on, l);
-    case 4: return launch_note_rows<T, 4, ALIGNED>(on, l);
-    case 8: return launch_note_rows<T, 8, ALIGNED>(on, l);
-    default: return launch_note_rows<T, 16, ALIGNED>(on, l);
+    case 1: return launch_note_rows<T, 1>(on, l);
+    case 2: return launch_note_rows<T, 2>(on, l);
+    case 4: return launch_note_rows<T, 4>(on, l);
+    case 8: return launch_note_rows<T, 8>(on, l);
+    default: return launch_note_rows<T, 16>(on, l);
     }
 }
 
@@ -99,8 +102,7 @@ int e74_rows::store_sub_states(const struct call *f, const layout &back)
     l.sub_states = back.sub_states;
     l.subs = back.subs;
     l.segments = back.segments;
-    return l.c.columns % 4 ? launch_for_lanes<T, false>(f->context, l)
-                           : launch_for_lanes<T, true>(f->context, l);
+    return launch_for_lanes<T>(f->context, l);
 }
 template int e74_rows::store_sub_states<float>(const struct call *f, const layout &back);
 template int e74_rows::store_sub_states<__nv_bfloat16>(const struct call *f, const layout &back);

@@ -3,47 +3,18 @@
 # the Triton kernels in Triton's interpreter, are right where they are and WRONG
 # where the dump says otherwise; missing peers are listed; bad input is refused.
 # TAP on stdout.  $srcdir and $PYTHON come from the Makefile.
-srcdir=`cd "${srcdir:-.}" && pwd`
-run=`pwd`/run-ablation
 if [ -z "$PYTHON" ]; then
     echo "1..0 # SKIP no Python with numpy and h5py"
     exit 0
 fi
-dir=`mktemp -d "${TMPDIR:-/tmp}/peers.XXXXXX"` || exit 1
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
+. "${srcdir:-.}/tests/runner_tap.sh"
 CUDA_VISIBLE_DEVICES=
 PYTHONDONTWRITEBYTECODE=1
 export CUDA_VISIBLE_DEVICES PYTHONDONTWRITEBYTECODE
-n=0
 
-ok() {
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-        sed 's/^/# out: /' out | tail -15
-        sed 's/^/# err: /' err | tail -15
-    fi
-}
-skip() {
-    n=$((n + 1))
-    echo "ok $n - $1 # SKIP $2"
-}
+# peers ARGUMENT...: the driver, with its output in the files out and err.
 peers() {
     timeout 300 "$PYTHON" "$srcdir/experiments/peers/run_peers.py" "$@" >out 2>err
-}
-# does NAME STATUS PATTERN ARGUMENT...: the driver exits with STATUS and prints PATTERN.
-does() {
-    name=$1 status=$2 pattern=$3
-    shift 3
-    peers "$@"
-    got=$?
-    [ $got = "$status" ] && cat out err | grep -q -- "$pattern"
-    e=$?
-    [ $e = 0 ] || echo "# exit $got, expected $status and: $pattern"
-    ok $e "$name"
 }
 # all_right PEER N: N passes of it were compared and found right.
 all_right() {
@@ -210,16 +181,16 @@ ok $? "a dump of 3 trials judged by a sample"
 
 # ---- refusals, and missing peers ----
 
-does "an unknown peer is refused" 2 "there is no peer nobody; there are triton" cells.h5 --peers nobody
+does "an unknown peer is refused" 2 "there is no peer nobody; there are triton" peers cells.h5 --peers nobody
 if has torch; then
-    does "a file that is not there is refused" 2 "nothing.h5: cannot be opened" nothing.h5
-    does "a file that is no dump is refused" 2 "cells.ini: cannot be opened" cells.ini
-    does "a trial that is not there is refused" 2 "has no trial 9" cells.h5 --trial 9
-    does "another operation is refused" 2 "has no trial that a peer could run" other.h5
+    does "a file that is not there is refused" 2 "nothing.h5: cannot be opened" peers nothing.h5
+    does "a file that is no dump is refused" 2 "cells.ini: cannot be opened" peers cells.ini
+    does "a trial that is not there is refused" 2 "has no trial 9" peers cells.h5 --trial 9
+    does "another operation is refused" 2 "has no trial that a peer could run" peers other.h5
     does "missing peers are listed" 0 "fla-chunk: not there: flash-linear-attention" \
-        cells.h5 --trial 1 --peers fla-chunk
+        peers cells.h5 --trial 1 --peers fla-chunk
 else
-    does "without PyTorch nothing is compared" 0 "torch is not there" cells.h5
+    does "without PyTorch nothing is compared" 0 "torch is not there" peers cells.h5
 fi
 
 # ---- right and wrong ----
@@ -245,9 +216,9 @@ with h5py.File("attention.h5", "r+") as f:
     f["trial/0002/in/v"][...] *= 1.1
 END
         does "another gradient of o makes its gradients WRONG" 1 \
-            "sdpa-math  *backward .* d_.*WRONG by" attention.h5 --trial 1 --peers sdpa-math
+            "sdpa-math  *backward .* d_.*WRONG by" peers attention.h5 --trial 1 --peers sdpa-math
         does "another v makes its o WRONG" 1 \
-            "sdpa-math  *forward .*WRONG by" attention.h5 --trial 2 --peers sdpa-math
+            "sdpa-math  *forward .*WRONG by" peers attention.h5 --trial 2 --peers sdpa-math
     else
         skip "PyTorch's attention is right" "no torch.nn.attention"
     fi
@@ -275,13 +246,13 @@ with h5py.File("quantised.h5", "r+") as f:
     f["trial/0002/in/W"][0, 16:144] ^= 255
     f["trial/0033/in/W"][5] ^= 1
 END
-    does "another code makes the product WRONG" 1 "cublas  *forward .*WRONG by" quantised.h5 \
+    does "another code makes the product WRONG" 1 "cublas  *forward .*WRONG by" peers quantised.h5 \
         --trial 1 --trial 33 --peers cublas
     [ `grep -c "cublas  *forward .*WRONG by" out` = 2 ]
     ok $? "of blocks with scales of their own, and of nf4"
     if "$PYTHON" -c 'import torch; torch.ops.aten._weight_int4pack_mm_for_cpu' >out 2>err; then
         does "and other quants weights that are not those of the int4 kernel" 1 \
-            "FAILED: .* its weights are off from q4_k's" quantised.h5 --trial 2 --peers torchao-int4
+            "FAILED: .* its weights are off from q4_k's" peers quantised.h5 --trial 2 --peers torchao-int4
     fi
     if has triton; then
         TRITON_INTERPRET=1 peers cells.h5 --no-times --tsv --peers triton
@@ -297,10 +268,10 @@ with h5py.File("cells.h5", "r+") as f:
     f["trial/0004/in/v"][...] *= 1.01
 END
     does "other upstream gradients make its gradients WRONG" 1 \
-        "eager  *backward .* d_.*WRONG by" cells.h5 --trial 2 --peers eager
+        "eager  *backward .* d_.*WRONG by" peers cells.h5 --trial 2 --peers eager
     grep -q "eager  *forward .* not timed" out
     ok $? "and leave its outputs right"
-    does "other inputs make its outputs WRONG" 1 "eager  *forward .*WRONG by" cells.h5 \
+    does "other inputs make its outputs WRONG" 1 "eager  *forward .*WRONG by" peers cells.h5 \
         --trial 4 --peers eager
     if "$PYTHON" -c 'import h5py; h5py.File("few.h5")["trial/0001/sample/ref64"]' >out 2>err; then
         peers few.h5 --no-times --tsv --peers eager
@@ -316,9 +287,9 @@ with h5py.File("few.h5", "r+") as f:
     f["trial/0003/sample/ref64/d/q"][-1] *= 1.01
 END
         does "other inputs in sampled rows make its outputs WRONG" 1 \
-            "eager  *forward .*WRONG by" few.h5 --trial 1 --peers eager
+            "eager  *forward .*WRONG by" peers few.h5 --trial 1 --peers eager
         does "another gradient in one of them makes its gradients WRONG" 1 \
-            "eager  *backward .* d_q .*WRONG by" few.h5 --trial 3 --peers eager
+            "eager  *backward .* d_q .*WRONG by" peers few.h5 --trial 3 --peers eager
     else
         skip "PyTorch is right on the samples" "no GPU backend is here to be judged by one"
     fi

@@ -109,13 +109,17 @@ kernel() {
     word=$(words "$1")
     word=${word#"${2:-$word}"}
     word=${word#_}
-    for word in "$word" "${word%_*}"; do
-        if [ -n "$word" ] && find "$srcdir/gpu" \( -name "$2*.cu" -o -path "*/$(echo "$2" | tr _ /)/*.cu" \) \
+    while [ -n "$word" ]; do
+        if find "$srcdir/gpu" \( -name "$2*.cu" -o -path "*/$(echo "$2" | tr _ /)/*.cu" \) \
             -exec cat {} + |
             grep -Eq "\"$word\"|(KERNEL|RUNG|IMPL)[(,].*[ (]$word[,)]"; then
             echo "$word"
             return
         fi
+        case $word in
+        *_*) word=${word%_*} ;;
+        *) return 0 ;;
+        esac
     done
 }
 

@@ -1,6 +1,6 @@
 /* back.cuh - the backward pass of e74_cell's kernel `rows`: its pipeline of
  * subsegments, the rows of a consumer, and what warp roles exchange in shared memory.  The
- * formulas and the warp roles are in back.cu. */
+ * formulas and the warp roles are in back_roles.cuh. */
 #ifndef E74_CELL_ROWS_BACK_CUH
 #define E74_CELL_ROWS_BACK_CUH
 

@@ -459,6 +459,10 @@ int finish_keys(struct context *on, const layout &l);
 template <typename T>
 int store_sub_states(const struct call *f, const layout &back);
 
+/* Launches the kernel of the backward pass for rows of LONG lanes and more; in back_long.cu. */
+template <typename T>
+int launch_back_long(struct context *on, const layout &l);
+
 /* The backward pass, its workspace, and does it fit into shared memory?  In
  * back.cu. */
 template <typename T>

@@ -112,6 +112,7 @@ fi
 # 6000 x 4000 elements in double are 183 MiB.
 cat >memory.ini <<EOF
 [experiment]
+backends = ref64
 checks = none
 repeats = 0
 [trial]

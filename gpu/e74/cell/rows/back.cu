@@ -6,20 +6,31 @@
 
 using namespace e74_rows;
 
-template <typename T, int LANES, bool INSIDE>
+/* Whether z is inside is chosen here, so that both have the producers' code once. */
+template <typename T, int LANES>
 __global__ void __launch_bounds__(ROLES *ROLE_THREADS, 1) backward_rows(layout l)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
     const work_coord p = work_coord_of<LANES, 1, 1>(l, blockIdx.x);
 
     switch (warp_uniform(p.role)) {
-    case REPLAY: replay<T, LANES, 1, INSIDE>(l, buffer); break;
-    case SCAN_BACK: scan_back<LANES, 1, INSIDE>(l, p, buffer); break;
+    case REPLAY:
+        if (l.c.z_inside)
+            replay<T, LANES, 1, true>(l, buffer);
+        else
+            replay<T, LANES, 1, false>(l, buffer);
+        break;
+    case SCAN_BACK:
+        if (l.c.z_inside)
+            scan_back<LANES, 1, true>(l, p, buffer);
+        else
+            scan_back<LANES, 1, false>(l, p, buffer);
+        break;
     default:
         if (l.c.columns % 4)
-            produce<T, LANES, 1, INSIDE, false>(l, p, buffer);
+            produce<T, LANES, 1, true, false>(l, p, buffer);
         else
-            produce<T, LANES, 1, INSIDE, true>(l, p, buffer);
+            produce<T, LANES, 1, true, true>(l, p, buffer);
     }
 }
 
@@ -76,8 +87,7 @@ template <typename T, int LANES>
 static int launch(struct context *on, const layout &l)
 {
     const size_t shared = arena_bytes<alloc_smem>(l);
-    void (*const kernel)(layout) =
-        l.c.z_inside ? backward_rows<T, LANES, true> : backward_rows<T, LANES, false>;
+    void (*const kernel)(layout) = backward_rows<T, LANES>;
 
     CUDA(allow_smem(kernel, shared));
     kernel<<<blocks_of(l), 2 * l.role_threads + l.producer_threads, shared, on->stream>>>(l);

@@ -518,8 +518,9 @@ static __device__ __forceinline__ void fetch_ahead(incoming<T> *in, const layout
         if (have > 0)
             store_batch<T, LANES, true>(*in, l, p, (n - 1) * l.batch, have, to);
         if (n * l.batch < w.steps)
-            *in = load_batch<T, LANES, INSIDE, true, ALIGNED>(l, p, time_of(l, w), n * l.batch,
-                                                              w.steps);
+            *in = load_batch<T, LANES, true, ALIGNED>(l, p, time_of(l, w), n * l.batch, w.steps);
+        if (!INSIDE)
+            in->z = {};
     } while (last && steps_of(l, w, n++) > 0);
 }
 

@@ -128,18 +128,16 @@ static __device__ __forceinline__ void consume(const layout &l, const work_coord
     store_strip<LANES, PER_LANE>(c.last + p.element, columns, p.lane, S);
 }
 
-/* The producer warps load one chunk ahead, and store outputs one chunk behind. */
-template <typename T, int OCTETS, bool INSIDE, bool ALIGNED>
+/* The producer warps load one chunk ahead, and store outputs one chunk behind: before the first barrier
+ * they load the first chunk. */
+template <typename T, int OCTETS, bool ALIGNED>
 static __device__ __forceinline__ void produce(const layout &l, const work_coord &p,
                                                unsigned char *buffer)
 {
     const int64_t all = l.c.T;
-    int64_t chunk = 0;
+    int64_t chunk = -1;
 
-    fill_stage<T, OCTETS, false, ALIGNED>(l, p, 0, 0, (int)min((int64_t)l.steps, all),
-                                          stage_of(l, buffer, 0));
-    block_barrier();
-    for (int64_t t = 0; t < all; t += l.steps, chunk++) {
+    for (int64_t t = -l.steps; t < all; t += l.steps, chunk++) {
         const stage_ptrs other = stage_of(l, buffer, chunk + 1);
         const int64_t next = t + l.steps;
         const int steps = (int)min((int64_t)l.steps, all - next);
@@ -147,7 +145,7 @@ static __device__ __forceinline__ void produce(const layout &l, const work_coord
 
         #pragma unroll 2
         for (int i = 0; i < IN_FLIGHT; i++)
-            in[i] = load_batch<T, OCTETS, INSIDE, false, ALIGNED>(l, p, next, i * l.batch, steps);
+            in[i] = load_batch<T, OCTETS, false, ALIGNED>(l, p, next, i * l.batch, steps);
         if (chunk > 0)
             store_outputs<T>(l, p, t - l.steps, l.steps, other.y);
         for (int first = 0; first < steps; first += IN_FLIGHT * l.batch)
@@ -157,8 +155,8 @@ static __device__ __forceinline__ void produce(const layout &l, const work_coord
                 if (from >= steps)
                     break;
                 store_batch<T, OCTETS, false>(in[i], l, p, from, min(l.batch, steps - from), other);
-                in[i] = load_batch<T, OCTETS, INSIDE, false, ALIGNED>(
-                    l, p, next, from + IN_FLIGHT * l.batch, steps);
+                in[i] = load_batch<T, OCTETS, false, ALIGNED>(l, p, next,
+                                                              from + IN_FLIGHT * l.batch, steps);
             }
         block_barrier();
     }
@@ -166,23 +164,30 @@ static __device__ __forceinline__ void produce(const layout &l, const work_coord
     store_outputs<T>(l, p, last, (int)(all - last), stage_of(l, buffer, chunk - 1).y);
 }
 
-/* (f is chosen here, so that both have the producers' code once.) */
-template <typename T, int LANES, int PER_LANE, bool INSIDE>
+/* f, and whether z is inside, are chosen here, so that all have the producers' code once. */
+template <typename T, int LANES, int PER_LANE>
 __global__ void __launch_bounds__(PER_LANE > 1 ? MANY_ROLE_THREADS + MANY_PRODUCER_THREADS
                                                : ROLE_THREADS + PRODUCER_THREADS,
                                   PER_LANE > 1 ? 1 : 2) forward_rows(layout l)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
     const work_coord p = work_coord_of<LANES, PER_LANE, 1>(l, blockIdx.x);
+    const bool bends = l.c.nonlin == E74_TANH;
 
-    if (warp_uniform(p.role) == 0 && l.c.nonlin == E74_TANH)
-        consume<T, LANES, PER_LANE, E74_TANH, INSIDE>(l, p, buffer);
-    else if (warp_uniform(p.role) == 0)
-        consume<T, LANES, PER_LANE, E74_LINEAR, INSIDE>(l, p, buffer);
-    else if (l.c.columns % 4)
-        produce<T, LANES * PER_LANE, INSIDE, false>(l, p, buffer);
-    else
-        produce<T, LANES * PER_LANE, INSIDE, true>(l, p, buffer);
+    if (warp_uniform(p.role) == 0) {
+        if (bends && l.c.z_inside)
+            consume<T, LANES, PER_LANE, E74_TANH, true>(l, p, buffer);
+        else if (bends)
+            consume<T, LANES, PER_LANE, E74_TANH, false>(l, p, buffer);
+        else if (l.c.z_inside)
+            consume<T, LANES, PER_LANE, E74_LINEAR, true>(l, p, buffer);
+        else
+            consume<T, LANES, PER_LANE, E74_LINEAR, false>(l, p, buffer);
+    } else if (l.c.columns % 4) {
+        produce<T, LANES * PER_LANE, false>(l, p, buffer);
+    } else {
+        produce<T, LANES * PER_LANE, true>(l, p, buffer);
+    }
 }
 
 /* ---- launches ---- */
@@ -195,8 +200,7 @@ static size_t shared_bytes(const layout &l)
 template <typename T, int LANES, int PER_LANE>
 static int launch(struct context *on, const layout &l)
 {
-    void (*const kernel)(layout) = l.c.z_inside ? forward_rows<T, LANES, PER_LANE, true>
-                                                : forward_rows<T, LANES, PER_LANE, false>;
+    void (*const kernel)(layout) = forward_rows<T, LANES, PER_LANE>;
     const int threads = l.role_threads + l.producer_threads;
     const size_t shared = shared_bytes(l);
 

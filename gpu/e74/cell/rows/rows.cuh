@@ -228,14 +228,11 @@ static __device__ __forceinline__ void store_batch(const incoming<T> &in, const 
 }
 
 /* Loads a batch of the steps from ... to - 1, which are counted from step t. */
-template <typename T, int OCTETS, bool INSIDE, bool BACK, bool ALIGNED>
+template <typename T, int OCTETS, bool BACK, bool ALIGNED>
 static __device__ __forceinline__ incoming<T> load_batch(const layout &l, const work_coord &p,
                                                          int64_t t, int from, int to)
 {
-    incoming<T> in = load_batch<T, OCTETS, BACK, ALIGNED>(l, p, t + from, min(l.batch, to - from));
-    if (!INSIDE)
-        in.z = {};
-    return in;
+    return load_batch<T, OCTETS, BACK, ALIGNED>(l, p, t + from, min(l.batch, to - from));
 }
 
 /* Loads steps from ... to - 1, which are counted from step t, into a stage. */

@@ -15,15 +15,6 @@ struct row_state {
     float reads;
 };
 
-template <int LANES, int PER_LANE, bool INSIDE>
-static __device__ __forceinline__ void begin_row(row_state<PER_LANE> *w, const layout &l,
-                                                 const work_coord &p, const stage_ptrs &s)
-{
-    w->at = operand_ptrs_of(l, p, s, 0);
-    w->now = load_operands<LANES, PER_LANE, INSIDE>(&w->at, l, p);
-    w->reads = warp_sum<LANES>(dot(w->S, w->now.read));
-}
-
 /* (The element after a subsegment's last is loaded and not used.)  Loads are issued before
  * shuffles, and none between the products and the shuffles of a dot product. */
 template <typename T, int LANES, int PER_LANE, bool INSIDE>
@@ -36,8 +27,22 @@ static __device__ __forceinline__ void step_row(row_state<PER_LANE> *w, const la
     w->now = then;
 }
 
-/* A block has one warp role only, since many blocks share an SM. */
+/* The steps of a subsegment, from ... to - 1. */
 template <typename T, int LANES, int PER_LANE, bool INSIDE>
+static __device__ __forceinline__ void scan(row_state<PER_LANE> *w, const layout &l,
+                                            const work_coord &p, const stage_ptrs &s, int from,
+                                            int to)
+{
+    w->at = operand_ptrs_of(l, p, s, 0);
+    w->now = load_operands<LANES, PER_LANE, INSIDE>(&w->at, l, p);
+    w->reads = warp_sum<LANES>(dot(w->S, w->now.read));
+    #pragma unroll 2
+    for (int i = from; i < to; i++)
+        step_row<T, LANES, PER_LANE, INSIDE>(w, l, p);
+}
+
+/* A block has one warp role only, since many blocks share an SM. */
+template <typename T, int LANES, int PER_LANE>
 __global__ void __launch_bounds__(ROLE_THREADS, LANES > 2 ? 4 : 3) note_rows(layout l)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
@@ -56,10 +61,10 @@ __global__ void __launch_bounds__(ROLE_THREADS, LANES > 2 ? 4 : 3) note_rows(lay
         else
             fill_stage<T, LANES * PER_LANE, false, true>(l, p, begin + from, 0, to - from, s);
         __syncthreads();
-        begin_row<LANES, PER_LANE, INSIDE>(&w, l, p, s);
-        #pragma unroll 2
-        for (int i = from; i < to; i++)
-            step_row<T, LANES, PER_LANE, INSIDE>(&w, l, p);
+        if (l.c.z_inside)
+            scan<T, LANES, PER_LANE, true>(&w, l, p, s, from, to);
+        else
+            scan<T, LANES, PER_LANE, false>(&w, l, p, s, from, to);
         store_strip<LANES, PER_LANE>(sub_state(l, segment, sub + 1) + p.element,
                                      p.any ? l.c.columns : 0, p.lane, w.S);
         __syncthreads();
@@ -72,8 +77,7 @@ template <typename T, int LANES>
 static int launch_note_rows(struct context *on, const layout &l)
 {
     const size_t bytes = arena_bytes<alloc_stage>(l, false);
-    void (*const kernel)(layout) =
-        l.c.z_inside ? note_rows<T, LANES, 2, true> : note_rows<T, LANES, 2, false>;
+    void (*const kernel)(layout) = note_rows<T, LANES, 2>;
 
     CUDA(allow_smem(kernel, bytes));
     kernel<<<blocks_of(l) * l.segments, l.role_threads, bytes, on->stream>>>(l);

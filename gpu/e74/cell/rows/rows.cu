@@ -172,12 +172,12 @@ __global__ void __launch_bounds__(PER_LANE > 1 ? MANY_ROLE_THREADS + MANY_PRODUC
 {
     extern __shared__ __align__(16) unsigned char buffer[];
     const work_coord p = work_coord_of<LANES, PER_LANE, 1>(l, blockIdx.x);
-    const bool bends = l.c.nonlin == E74_TANH;
+    const bool has_tanh = l.c.nonlin == E74_TANH;
 
     if (warp_uniform(p.role) == 0) {
-        if (bends && l.c.z_inside)
+        if (has_tanh && l.c.z_inside)
             consume<T, LANES, PER_LANE, E74_TANH, true>(l, p, buffer);
-        else if (bends)
+        else if (has_tanh)
             consume<T, LANES, PER_LANE, E74_TANH, false>(l, p, buffer);
         else if (l.c.z_inside)
             consume<T, LANES, PER_LANE, E74_LINEAR, true>(l, p, buffer);

@@ -31,10 +31,6 @@ END
     nvidia-cuda-mps-control -d && ./run-ablation -o "$dir/probe.h5" "$dir/probe.ini"
 }
 
-end() {
-    echo quit | nvidia-cuda-mps-control
-}
-
 # once COMMAND...: wait until it succeeds, for 30 s at most.
 once() {
     tries=300
@@ -58,7 +54,7 @@ if mkdir -m 700 "$dir" 2>/dev/null; then
         if serves; then
             echo yes >"$dir/serves.new"
         else
-            end
+            echo quit | nvidia-cuda-mps-control
             echo no >"$dir/serves.new"
         fi
         mv "$dir/serves.new" "$dir/serves"

@@ -2,7 +2,9 @@
  * and by sample; a right result passes both.  tests/check-faults.sh counts with it which planted
  * faults each of the two sees.
  *
- *     by_sample [OPERATION...]
+ *     by_sample [--part N/ALL] [OPERATION...]
+ *
+ * Part N/ALL has every ALL-th case (tests/parts.h).
  *
  * An emulated GPU has sizes of some hundreds, a real one of some thousands: each a few times a
  * sample, and none a multiple of 8. */
@@ -13,6 +15,7 @@
 #include <string.h>
 
 #include "common/judge/sampled.h"
+#include "tests/parts.h"
 #include "tests/suite.h"
 
 #define EACH_LAYOUT "transpose_a=no,yes transpose_b=no,yes; "
@@ -89,7 +92,8 @@ struct both {
     const struct backend *backend;
     struct question q;
     struct sampled sampled;
-    int n; /* cases so far */
+    int n; /* cases of this operation so far */
+    struct part *part;
 };
 
 /* The checks that failed of results that a sample judges. */
@@ -140,6 +144,8 @@ static int each_kernel(const struct call *given, void *data)
     struct call adds = *given, *f = &adds;
 
     f->accumulate = b->n++ == 0 ? op_gradients(f->op) : 0; /* the first case: backward adds */
+    if (!part_takes(b->part))
+        return 0;
     if (both_new(b, f))
         ok(0, "%s: %s", f->op->name, err_text());
     else
@@ -161,15 +167,17 @@ static int each_kernel(const struct call *given, void *data)
 
 int main(int argc, char **argv)
 {
-    if (!all_known(argc, argv))
+    struct part p;
+
+    if (part_read(argc, argv, &p))
         return 2;
     if (!any_gpu_or_skip_all())
         return 0;
     for (int g = 0; gpu_backends[g]; g++)
         for (size_t i = 0; i < COUNT(large) && !backend_unavailable(gpu_backends[g]); i++) {
-            struct both b = {.backend = gpu_backends[g]};
+            struct both b = {.backend = gpu_backends[g], .part = &p};
             const struct op *o = op_find(large[i].op);
-            if (named(o, argc - 1, argv + 1))
+            if (named(o, p.n, p.name))
                 for_cases(o, emulated(b.backend) ? large[i].emulated : large[i].real, each_kernel,
                           &b);
         }

@@ -30,6 +30,7 @@ struct stack {
     ucontext_t uc;
 #endif
     void *fake;                /* ASan's fake stack; TSan's fiber */
+    bool abandoned;            /* its last thread has not returned */
 };
 
 struct copy {
@@ -133,7 +134,7 @@ static inline uint64_t xorshift(uint64_t *x)
 /* ---- stack.cc ---- */
 
 stack *stack_new(void);
-void stack_free(stack *s);     /* not reused before this host thread's next stack_new() */
+void stack_free(stack *s, bool abandoned); /* not reused before this host thread's next stack_new() */
 void stack_switch(stack *from, stack *to, bool for_ever);
 void stack_entered(void);      /* called first on a new stack */
 void stack_check(const thread *t);    /* a fault if t has used more than its stack */

@@ -85,7 +85,7 @@ static void run_gang(const cudaLaunchConfig_t *c, dim3 cluster, bool whole, cons
         for (deferred *d : t.later)
             delete d;
         if (it.broken && t.stack && t.w->alive >> t.lane & 1)
-            stack_free(t.stack);
+            stack_free(t.stack, true);
     }
     for (block &b : blocks) {
         free(b.dynamic);

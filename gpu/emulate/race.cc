@@ -19,40 +19,71 @@ struct seen {
     const char *pc;
 };
 struct cell {
-    uintptr_t at;
     seen write, read[2];     /* reads by two threads: one of them is not the writer */
 };
+enum { GROUP = 16 };
+/* What was seen of 16 bytes.  All accesses were of whole units of so many bytes, a power of two: the cell
+ * of a unit's first byte is for all of it. */
+struct group {
+    uintptr_t at;            /* address / GROUP; 0: free */
+    unsigned unit;
+    cell byte[GROUP];
+};
 }
-static __thread std::vector<cell> *cells;    /* a hash table with open addressing */
-static __thread size_t cells_used;
+static __thread std::vector<group> *groups;    /* a hash table with open addressing */
+static __thread std::vector<size_t> *used;     /* the places in it */
 extern char __executable_start;
 
-static cell *cell_of(uintptr_t at)
+static group *group_of(uintptr_t at)
 {
-    for (size_t n = cells->size(), i = at * 0x9e3779b97f4a7c15 >> 20;; i++) {
-        cell *c = &(*cells)[i & (n - 1)];
-        if (!c->at)
-            c->at = at, cells_used++;
-        if (c->at == at)
-            return c;
+    for (size_t n = groups->size(), i = at * 0x9e3779b97f4a7c15 >> 20;; i++) {
+        group *g = &(*groups)[i & (n - 1)];
+        if (!g->at) {
+            g->at = at;
+            g->unit = GROUP;
+            used->push_back(i & (n - 1));
+        }
+        if (g->at == at)
+            return g;
     }
 }
 
 void emu::races_forget(void)
 {
-    if (!cells)
-        cells = new std::vector<cell>(1 << 14);
-    else if (cells_used < cells->size() / 32)
-        std::vector<cell>(1 << 14).swap(*cells);
-    else
-        memset((void *)cells->data(), 0, cells->size() * sizeof(cell));
-    cells_used = 0;
+    if (!groups) {
+        groups = new std::vector<group>(1 << 10);
+        used = new std::vector<size_t>;
+    }
+    for (size_t i : *used)
+        (*groups)[i] = {};
+    used->clear();
 }
 
-static bool clash(const seen *old, const seen *now)
+/* Four times as many places. */
+static void grow_groups(void)
 {
-    if (!old->thread || old->thread == now->thread || old->gang != now->gang)
-        return false;
+    std::vector<group> old(groups->size() * 4);
+    old.swap(*groups);
+    used->clear();
+    for (group &g : old)
+        if (g.at)
+            *group_of(g.at) = g;
+}
+
+/* Units of which an access of the bytes [from, to) has whole ones. */
+static void split_units(group *g, unsigned from, unsigned to)
+{
+    while ((from | to) & (g->unit - 1)) {
+        const unsigned half = g->unit / 2;
+        for (unsigned i = 0; i < GROUP; i += g->unit)
+            g->byte[i + half] = g->byte[i];
+        g->unit = half;
+    }
+}
+
+/* Has the thread of `now` no barrier since `old`, of another thread of this gang? */
+static bool unordered(const seen *old, const seen *now)
+{
     const thread *a = &G->threads[old->thread - 1], *b = &G->threads[now->thread - 1];
     if (a->block != b->block)
         return true;
@@ -61,6 +92,13 @@ static bool clash(const seen *old, const seen *now)
     if (a->w != b->w)
         return b->w->vclock[a->w - b->w->b->warps] <= old->arrivals;
     return now->warp <= old->warp;
+}
+
+static inline bool clash(const seen *old, const seen *now)
+{
+    if (!old->thread || old->thread == now->thread || old->gang != now->gang)
+        return false;
+    return (G->n_blocks > 1 || old->block == now->block) && unordered(old, now);
 }
 
 /* Prints the source line of a program counter, and that of another one if given, by the compiler's
@@ -98,39 +136,45 @@ static void init_access(thread *t, const void *p, size_t bytes, bool write, cons
     }
 }
 
+/* The running thread accesses the bytes of this cell. */
+static void see(cell *c, const seen *now, bool write)
+{
+    const seen *other = clash(&c->write, now) ? &c->write : NULL;
+    for (int i = 0; i < 2 && write; i++)
+        if (clash(&c->read[i], now))
+            other = &c->read[i];
+    if (other) {
+        const thread *t = &G->threads[now->thread - 1], *o = &G->threads[other->thread - 1];
+        if (report_fault(t, {"race", 0}, "%s what thread %d of block %u %s, with no barrier in between",
+                         write ? "writes" : "reads", thread_number(o), o->block->idx.x,
+                         other == &c->write ? "wrote" : "read"))
+            print_lines(now->pc, other->pc);
+        abort_launch();
+    }
+    if (write)
+        c->write = *now;
+    else
+        c->read[c->read[0].thread && c->read[0].thread != now->thread && clash(&c->read[0], now)] = *now;
+}
+
 void emu::race_access(const void *p, size_t bytes, bool write, const char *pc)
 {
     thread *t = (thread *)emu_self;
     if (!t || G->broken || G->resolving || stack_contains(t->stack, p))
         return;
     init_access(t, p, bytes, write, pc);
-    if (cells_used > cells->size() / 2) {      /* grow: rehash into a new table */
-        std::vector<cell> old(cells->size() * 4);
-        old.swap(*cells);
-        for (cell &c : old)
-            if (c.at)
-                *cell_of(c.at) = c;
-    }
+    if (used->size() > groups->size() / 2)
+        grow_groups();
     seen now = {(unsigned)(t - G->threads) + 1, G->phase, ((block *)t->block)->phase,
                 t->w->vclock[t->w - t->w->b->warps], t->phase, pc};
-    for (uintptr_t at = (uintptr_t)p; at < (uintptr_t)p + bytes; at++) {
-        cell *c = cell_of(at);
-        const seen *other = clash(&c->write, &now) ? &c->write : NULL;
-        for (int i = 0; i < 2 && write; i++)
-            if (clash(&c->read[i], &now))
-                other = &c->read[i];
-        if (other) {
-            thread *o = &G->threads[other->thread - 1];
-            if (report_fault(t, {"race", 0}, "%s what thread %d of block %u %s, with no barrier in between",
-                             write ? "writes" : "reads", thread_number(o), o->block->idx.x,
-                             other == &c->write ? "wrote" : "read"))
-                print_lines(pc, other->pc);
-            abort_launch();
-        }
-        if (write)
-            c->write = now;
-        else
-            c->read[c->read[0].thread && c->read[0].thread != now.thread && clash(&c->read[0], &now)] = now;
+    const uintptr_t end = (uintptr_t)p + bytes;
+    for (uintptr_t at = (uintptr_t)p; at < end;) {
+        group *g = group_of(at / GROUP);
+        const unsigned from = at % GROUP, to = std::min(end - at + from, (uintptr_t)GROUP);
+        split_units(g, from, to);
+        for (unsigned i = from; i < to; i += g->unit)
+            see(&g->byte[i], &now, write);
+        at += to - from;
     }
 }
 

@@ -192,7 +192,8 @@ int emu_block_barrier(int value, const char *what, emu_place here)
     thread *t = wait_at(what, here);
     block *b = (block *)t->block;
     if (b->arrived && (b->first_arrived->here.line != here.line ||
-                       strcmp(b->first_arrived->here.file, here.file)))
+                       (b->first_arrived->here.file != here.file &&
+                        strcmp(b->first_arrived->here.file, here.file))))
         emu_fault(here, "divergent barrier: %s, while thread %d waits in %s at %s:%d", what,
                   thread_number(b->first_arrived), b->first_arrived->what,
                   b->first_arrived->here.file, b->first_arrived->here.line);
@@ -311,7 +312,7 @@ void emu::run_thread(void)
             report_deadlock();
             G->broken = true;
         }
-        stack_free(s);
+        stack_free(s, false);
         if (t)
             become(t);
         stack_switch(s, t ? t->stack : &G->host, true);

@@ -113,7 +113,10 @@ extern "C" void emu_stack_start(void)
 static void stack_prepare(stack *s)
 {
 #ifdef __SANITIZE_ADDRESS__
-    ASAN_UNPOISON_MEMORY_REGION(s->base, stack_bytes);
+    /* A thread that has returned leaves the frames of run_thread() and of what that called, no others. */
+    const size_t left = s->abandoned ? stack_bytes : std::min(stack_bytes, (size_t)8192);
+    ASAN_UNPOISON_MEMORY_REGION(s->base + stack_bytes - left, left);
+    s->abandoned = false;
     s->fake = NULL;
 #endif
 #ifdef __SANITIZE_THREAD__
@@ -166,8 +169,9 @@ stack *emu::stack_new(void)
     return s;
 }
 
-void emu::stack_free(stack *s)
+void emu::stack_free(stack *s, bool abandoned)
 {
+    s->abandoned = abandoned;
     pool.free.push_back(s);
 }
 

@@ -2,6 +2,7 @@
  * and check.h. */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -520,6 +521,35 @@ int abl_expected_bytes(abl_case *c, const char *name, unsigned char *values, int
     return NO_ARRAY(c, "case") ? -1 : expected(c, name, values, (struct array){1, n});
 }
 
+static int would_pass(abl_case *c, const char *name, const double *values, struct array a)
+{
+    int grad, arg = find(&c->trial, name, 1, a, &grad);
+    struct bounds bounds;
+
+    if (arg < 0 || !answer_of(c))
+        return -1;
+    const struct truth *t = &c->answer->truth;
+    bounds_from(&bounds, &t->call, &c->answer->truth);
+    const struct tensor_pair pair = {&t->call, arg, grad, values, truth_wants(t, arg, grad)};
+    return is_within(&pair, &bounds);
+}
+
+int abl_would_pass(abl_case *c, const char *name, const double *values, int64_t n)
+{
+    if (NO_ARRAY(c, "case") || call_begin())
+        return -1;
+    const int passes = would_pass(c, name, values, (struct array){0, n});
+    call_end();
+    return passes;
+}
+
+double abl_distance(const double *values, const double *wanted, int64_t n)
+{
+    return IS_NULL(values, "array") || IS_NULL(wanted, "array that is wanted")
+               ? NAN
+               : distance(values, wanted, n).max;
+}
+
 /* The truth of a result: the case's own where that is of the same storage type, or *own. */
 static struct truth *truth_for(abl_case *c, const abl_result *r, struct answer *own)
 {
@@ -607,6 +637,9 @@ int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to)
         .first_bad = from->first_bad,
         .pass = from->pass,
         .unjudged = from->unjudged,
+        .distance = from->distance,
+        .slices = from->slices,
+        .coarse = from->coarse,
     };
     memcpy(to->tensor, from->tensor, sizeof to->tensor);
     memcpy(to->worst, from->worst, sizeof to->worst);

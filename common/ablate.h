@@ -216,20 +216,33 @@ enum {
     ABL_DIFFERENCES = 4 /* the oracle's gradients against central differences */
 };
 
-/* One check of one tensor.  The bound of a backend's error is 8 times the error
- * of the plain C with the same storage type, and at least 4 units of that type.
- * A bound of 0 requires equal bits. */
+/* One check of one tensor, by six measures of e = a - b, b the correct values: of all elements
+ *
+ *     "max"         max |e| / max |b|
+ *     "rms"         (sum e^2 / sum b^2)^1/2
+ *     "gain"        |sum e b| / sum b^2
+ *     "offset"      |mean e| / (mean b^2)^1/2
+ *
+ * and of each row of the last axis and each index of an axis, as fractions of its root mean square,
+ * "slice", its rms, and "slice gain".  Each has a bound, from the errors of the plain C with the
+ * same storage type, and of the oracle where what is rounded is off by a rounding: 4 times the
+ * largest, and at least 2 units of the result's type for max, 1 for rms and slices, and 1/4 for the
+ * others.  The verdict has the measure that is the largest part of its bound.  A bound of 0 requires
+ * equal bits. */
 struct abl_verdict {
     const char *check, *backend, *kernel;
     char tensor[32];
-    double error;      /* max |a - b| / max |b|; infinite where anything is NaN; of bytes the share
+    double error;   /* infinite where a NaN or an infinity is on one side alone; of bytes the share
                         * of those that differ */
-    double norm;       /* |a - b| / |b|, Euclidean; of bytes the same as error */
-    double bound;      /* passes if error <= bound */
-    char worst[64];    /* index of the worst element, "[3,0,17]"; of bytes the first that differs */
-    int64_t first_bad; /* first time step over the bound; -1: none, or no time axis */
-    int pass;          /* 0: it failed */
-    int unjudged;      /* it did not fail, but its bound is too coarse to judge it */
+    double norm;    /* |a - b| / |b|, Euclidean; of bytes the same as error */
+    double bound;   /* passes if error <= bound */
+    char worst[64]; /* index of the worst element, "[3,0,17]", or the slice, "[3,:,:]"; of bytes the
+                        * first that differs */
+    int64_t first_bad;      /* first time step over the bound; -1: none, or no time axis */
+    int pass;               /* 0: it failed */
+    int unjudged;           /* it did not fail, but its bounds are too coarse to judge it */
+    const char *distance;   /* the measure; "" where bits were compared */
+    int64_t slices, coarse; /* how many slices the result has; those whose bounds are too coarse */
 };
 
 /* Runs the case on the backend (see abl_run()), on the oracle and on the plain
@@ -241,6 +254,11 @@ abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kern
  * oracle and the plain C computed, until its inputs change, so that further results of it cost
  * little more than their comparison. */
 abl_verdicts *abl_judge_result(abl_case *c, const abl_result *r);
+/* Would these n values of a result pass, by the bounds that are known so far: 1, or 0.  For null
+ * answers, by which a case shows what it can see; -1 as abl_result_set() does. */
+int abl_would_pass(abl_case *c, const char *name, const double *values, int64_t n);
+/* max |a - b| / max |b| of n values a and b, those that are wanted; NaN after an error. */
+double abl_distance(const double *values, const double *wanted, int64_t n);
 /* Gets the n elements of the result that the oracle has for the case: "out", "d_x".  It, too, is
  * computed once.  Returns -1 as abl_result_get() does. */
 int abl_expected(abl_case *c, const char *name, double *values, int64_t n);

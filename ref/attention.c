@@ -27,7 +27,7 @@ static struct attention_call call_of(const struct call *f, real **work)
     c.E = DIM(f, 'E');
     c.window = attention_window(f);
     c.dropout = attention_dropout(f);
-    c.scale = attention_scale(f);
+    c.scale = constant(attention_scale(f));
     c.softcap = f->real[ATTENTION_SOFTCAP];
     c.keep = 1 / (1 - f->real[ATTENTION_DROPOUT]);
     c.q = widened(a->q, c.B * c.T * c.H * c.D, work);
@@ -105,11 +105,11 @@ static real forward_row(const struct attention_call *c, int64_t b, int64_t h, in
         if (s[j] == -INFINITY)
             continue;
         const real p = exp(s[j] - maximum);
-        sum += p;
-        add(o, p * kept(c, b, h, i, j), c->v + key(c, b, j, h) * c->E, c->E);
+        add_to(sum, p);
+        add(o, site(ATTENTION_AT_P, p) * kept(c, b, h, i, j), c->v + key(c, b, j, h) * c->E, c->E);
     }
     if (c->sinks)
-        sum += exp(c->sinks[h] - maximum);
+        add_to(sum, exp(c->sinks[h] - maximum));
     for (int64_t e = 0; e < c->E; e++)
         o[e] /= sum;
     return maximum + log(sum);
@@ -160,8 +160,8 @@ static int slopes_of(const struct attention_call *c, const struct rows *r, int64
         return 1;
     const real P = exp(s - r->lse[at]);
     const real dp = z * dot(r->d_o + query(c, b, i, h) * c->E, c->v + key(c, b, j, h) * c->E, c->E);
-    *p = P * z;
-    *ds = P * (dp - r->delta[at]);
+    *p = site(ATTENTION_AT_P, P) * z;
+    *ds = site(ATTENTION_AT_DS, P * (dp - r->delta[at]));
     *du = *ds * slope;
     return 0;
 }
@@ -179,8 +179,8 @@ static void find_delta(const struct call *f, const struct attention_call *c, con
             for (int64_t i = 0; i < c->T; i++) {
                 const int64_t at = query(c, b, i, h) * c->E;
                 real sum = 0;
-                for (int64_t e = 0; e < c->E; e++)
-                    sum += r->d_o[at + e] * (o32 ? o32[at + e] : load(o[at + e]));
+                FOR_SUM (e, c->E)
+                    add_to(sum, r->d_o[at + e] * (o32 ? o32[at + e] : load(o[at + e])));
                 r->delta[row(c, b, h, i)] = sum - dlse[row(c, b, h, i)];
             }
 }

@@ -146,15 +146,16 @@ static const struct kernels kernels[] = {
     {NULL, NULL},
 };
 
-#ifdef REF64
-_Thread_local struct noise ref64_noise;
+_Thread_local struct noise REF(noise);
 
 /* OpenMP keeps the threads that a thread's parallel regions have. */
 static void disturb(struct noise noise)
 {
     #pragma omp parallel
-    ref64_noise = noise;
+    REF(noise) = noise;
 }
+
+#ifdef REF64
 
 const struct backend ref64 = {
     .name = "ref64",
@@ -164,12 +165,14 @@ const struct backend ref64 = {
 #elif defined REF32
 const struct backend ref32 = {
     .name = "ref32",
+    .disturb = disturb,
     .type = F32,
     .wide = F32,
 #else
 const struct backend ref_bf16 = {
     .name = "ref_bf16",
     .was = "ref16",
+    .disturb = disturb,
     .type = BF16,
     .wide = F32,
 #endif

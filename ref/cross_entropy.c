@@ -11,7 +11,7 @@ static real row_loss(const num *x, int64_t V, int64_t t, real smoothing, real to
     if (t < 0 || t >= V)
         return NAN;
     for (int64_t j = 0; smoothing > 0 && j < V; j++)
-        below += top - load(x[j]);
+        add_to(below, top - load(x[j]));
     return log_sum + (1 - smoothing) * (top - load(x[t])) +
            (smoothing > 0 ? smoothing * below / V : 0);
 }
@@ -30,8 +30,8 @@ static int forward(const struct call *f)
         real maximum = load(x[0]), sum = 0;
         for (int64_t j = 1; j < V; j++)
             maximum = max_or_nan(load(x[j]), maximum);
-        for (int64_t j = 0; j < V; j++)
-            sum += exp(load(x[j]) - maximum);
+        FOR_SUM (j, V)
+            add_to(sum, exp(load(x[j]) - maximum));
         top[r] = maximum;
         sums[r] = sum;
         lse[r] = isinf(maximum) ? maximum : maximum + log(sum);
@@ -39,8 +39,8 @@ static int forward(const struct call *f)
             target[r] == ignored ? 0 : row_loss(x, V, target[r], smoothing, maximum, log(sum));
     }
     *count = 0;
-    for (int64_t r = 0; r < R; r++) {
-        total += losses[r];
+    FOR_SUM (r, R) {
+        add_to(total, losses[r]);
         *count += target[r] != ignored;
     }
     *loss = *count ? total / *count : 0;

@@ -46,7 +46,7 @@ static int backward(const struct call *f)
                 real kt = load(k[i]), dyt = load(dy[i]);
 
                 dq[i] = store(dyt * s[i]);
-                ds += dyt * load(q[i]);
+                add_to(ds, dyt * load(q[i]));
                 real da = ds * (1 - s[i] * s[i]); /* through the tanh */
                 dv[i] = store(da * kt);
                 dk[i] = store(da * (load(v[i]) - 2 * kt * before));

@@ -37,7 +37,7 @@ static struct cell cell_of(const struct call *f)
         .rows = T * DIM(f, 'B'),
         .parts = dual_parts(f),
         .each = f->choice[DUAL_TAPE] == DUAL_EACH,
-        .scale = 1 / sqrt((real)D),
+        .scale = constant(1 / sqrt((real)D)),
         .clamp = (real)DIM(f, 'L'),
         .kept = (enum dtype)(F32 + f->choice[DUAL_CHECKPOINT_DTYPE]),
     };
@@ -51,7 +51,7 @@ static void softmax(real *p, const real *a, int64_t n)
 
     for (int64_t i = 1; i < n; i++)
         maximum = max_or_nan(a[i], maximum);
-    for (int64_t i = 0; i < n; i++)
+    FOR_SUM (i, n)
         sum += p[i] = exp(a[i] - maximum);
     for (int64_t i = 0; i < n; i++)
         p[i] /= sum;
@@ -74,9 +74,9 @@ static void attend_back(const struct cell *c, const real *p, real *d)
         REF(entmax15_row_back)(p, d, c->N);
         return;
     }
-    for (int64_t i = 0; i < c->N; i++) {
-        dot_pd += p[i] * d[i];
-        sum += p[i];
+    FOR_SUM (i, c->N) {
+        add_to(dot_pd, p[i] * d[i]);
+        add_to(sum, p[i]);
     }
     for (int64_t i = 0; i < c->N; i++)
         d[i] = p[i] * (d[i] - dot_pd / sum);
@@ -235,7 +235,7 @@ static void column_sums(const struct cell *c, const real *dg, const real *x, rea
     for (int64_t j = 0; j < c->D; j++) {
         real sum = 0;
         for (int64_t i = j; i < c->rows * c->D; i += c->D)
-            sum += x ? dg[i] * x[i] : dg[i];
+            add_to(sum, x ? dg[i] * x[i] : dg[i]);
         d[j] = sum;
     }
 }
@@ -453,8 +453,8 @@ static void write_tape_back(const struct cell *c, const struct step_view *m)
     add(m->carry, 1, m->dh, D);
     for (int64_t n = 0; n < N; n++) {
         real sum = 0;
-        for (int64_t j = 0; j < D; j++)
-            sum += m->dM[n * D + j] * (load(m->v[j]) - m->M[n * D + j]);
+        FOR_SUM (j, D)
+            add_to(sum, m->dM[n * D + j] * (load(m->v[j]) - m->M[n * D + j]));
         m->scores[n] = sum;
     }
     times_transposed(m->dM, m->omega, m->dv, N, D);
@@ -504,6 +504,13 @@ static void replay(const struct cell *c, const struct dual_memory *a, struct wor
     }
 }
 
+/* Gradients of what is before a nonlinearity, as a product's operands. */
+static void operands(real *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = site(DUAL_AT_D, x[i]);
+}
+
 /* The gradients of x and of the weights, over all steps. */
 static void products_back(const struct cell *c, const struct dual_memory *a,
                           const struct dual_memory *g, struct work *w)
@@ -513,6 +520,8 @@ static void products_back(const struct cell *c, const struct dual_memory *a,
     const real *W = in_real(gated ? a->W_xz : a->W_x, (1 + gated) * D * in, w->W_in);
     real *dW = gated ? g->W_xz : g->W_x;
 
+    if (gated)
+        operands(w->dz, c->rows * D);
     product(transposed(matrix(w->dv, c->rows, D)), matrix(h, c->rows, D), 0, g->W_write, D);
     product(transposed(matrix(w->dp, B, D)), matrix(a->h0, B, D), 0, g->W_h, D);
     if (c->T > 1)
@@ -550,12 +559,14 @@ static int backward(const struct call *f)
                 struct step_view m = step_view(&c, a, &w, t, b);
                 write_tape_back(&c, &m);
             }
+            operands(w.dv + t * B * D, B * D);
             product(matrix(w.dv + t * B * D, B, D), matrix(W_write, D, D), 1, w.carry, D);
             #pragma omp parallel for
             for (int64_t b = 0; b < B; b++) {
                 struct step_view m = step_view(&c, a, &w, t, b);
                 update_hidden_back(&c, &m);
             }
+            operands(w.dp + t * B * D, B * D);
             product(matrix(w.dp + t * B * D, B, D), matrix(W_h, D, D), 0, w.carry, D);
             add(w.carry, 1, w.product, B * D);
         }

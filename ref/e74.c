@@ -104,8 +104,8 @@ static int backward(const struct call *f)
         #pragma omp parallel for
         for (int64_t j = 0; j < P; j++) {
             real sum = 0;
-            for (int64_t m = 0; m < M; m++)
-                sum += load(dp[3][m * P + j]);
+            FOR_SUM (m, M)
+                add_to(sum, load(dp[3][m * P + j]));
             ((real *)g->b_z)[j] = sum;
         }
     }

@@ -201,7 +201,7 @@ static void nonlinearity(const struct cell *c, real *P, real *scale)
     case E74_FROBNORM:
         *scale = sqrt(dot(P, P, c->M) * mean);
         for (int64_t j = 0; j < c->M; j++)
-            P[j] /= *scale + (real)E74_EPSILON;
+            P[j] = rounded(P[j] / (*scale + (real)E74_EPSILON));
         break;
     }
 }
@@ -214,7 +214,7 @@ static void nonlinearity_back(const struct cell *c, real *G, const real *S, real
     switch (c->nonlin) {
     case E74_TANH:
         for (int64_t j = 0; j < c->M; j++)
-            G[j] *= 1 - S[j] * S[j];
+            G[j] = rounded(G[j] * (1 - S[j] * S[j]));
         break;
     case E74_LINEAR: break;
     case E74_RMSNORM:
@@ -222,7 +222,7 @@ static void nonlinearity_back(const struct cell *c, real *G, const real *S, real
         /* d scale = mean <P, dP> / scale, and P = (scale + epsilon) S */
         real dot_GS = scale > 0 ? mean * dot(G, S, c->M) / scale : 0;
         for (int64_t j = 0; j < c->M; j++)
-            G[j] = G[j] / (scale + (real)E74_EPSILON) - dot_GS * S[j];
+            G[j] = rounded(rounded(G[j] / (scale + (real)E74_EPSILON)) - rounded(dot_GS * S[j]));
         break;
     }
     }
@@ -231,7 +231,7 @@ static void nonlinearity_back(const struct cell *c, real *G, const real *S, real
 /* v - rho, where `read` is (S u)[i]. */
 static real residual(const struct cell *c, const struct work *w, int64_t i, real read)
 {
-    return w->v[i] - (c->z_outside ? w->z[i] * read : read);
+    return rounded(w->v[i] - (c->z_outside ? w->z[i] * read : read));
 }
 
 /* next = f(S + delta k^T); S and next may be the same. */
@@ -399,6 +399,8 @@ static int backward(const struct call *f)
                     step_forward(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M,
                                  w.reads + s * c.N, w.scales + s);
                 }
+                if (end < c.T) /* a kernel may go on from the checkpoint there */
+                    kept_all(c.kept, w.states + (end - begin) * c.M, c.M);
                 for (int64_t t = end - 1; t >= begin; t--) {
                     int64_t s = t - begin, at = (t * c.BH + bh) * c.N;
                     keys(&c, a, t, bh, &w);
@@ -422,8 +424,8 @@ static int backward(const struct call *f)
     #pragma omp parallel for
     for (int64_t i = 0; i < c.H * c.M; i++) {
         real sum = 0;
-        for (int64_t b = 0; b < c.BH / c.H; b++)
-            sum += dW_r_parts[b * c.H * c.M + i];
+        FOR_SUM (b, c.BH / c.H)
+            add_to(sum, dW_r_parts[b * c.H * c.M + i]);
         dW_r[i] = sum;
     }
     return 0;

@@ -23,8 +23,8 @@ void REF(entmax15_row)(real *p, const real *a, int64_t n)
         real u = (p[k - 1] - maximum) / 2; /* from the largest on, which changes no p */
         if (!(u > -1))
             break;
-        sum += u;
-        squares += u * u;
+        add_to(sum, u);
+        add_to(squares, u * u);
         real mean = sum / k, spread = squares - sum * mean;
         real under = (1 - spread) / k, tau = mean - sqrt(under > 0 ? under : 0);
         if (tau <= u)
@@ -41,8 +41,8 @@ void REF(entmax15_row_back)(const real *p, real *d, int64_t n)
     real dot_gd = 0, sum = 0; /* g = sqrt(p) */
 
     for (int64_t i = 0; i < n; i++) {
-        dot_gd += sqrt(p[i]) * d[i];
-        sum += sqrt(p[i]);
+        add_to(dot_gd, sqrt(p[i]) * d[i]);
+        add_to(sum, sqrt(p[i]));
     }
     for (int64_t i = 0; i < n; i++)
         d[i] = sqrt(p[i]) * (d[i] - dot_gd / sum);

@@ -28,8 +28,8 @@ static void multiply(real alpha, struct matrix A, struct matrix B, real beta, re
     for (int64_t i = 0; i < M; i++)
         for (int64_t j = 0; j < N; j++) {
             real sum = 0;
-            for (int64_t l = 0; l < K; l++)
-                sum += element(A, i, l) * element(B, l, j);
+            FOR_SUM (l, K)
+                add_to(sum, element(A, i, l) * element(B, l, j));
             C[i * N + j] = alpha * sum + (beta != 0 ? beta * C[i * N + j] : 0);
         }
 }

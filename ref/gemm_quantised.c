@@ -10,6 +10,8 @@ static const real *decoded(const struct call *f, int64_t l, real **work)
 
     *work += DIM(f, 'N') * DIM(f, 'K');
     REF(decode)(f, &W, w);
+    for (int64_t i = 0; i < DIM(f, 'N') * DIM(f, 'K'); i++)
+        w[i] = site(GEMM_QUANTISED_AT_W, w[i]);
     return w;
 }
 

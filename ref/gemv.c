@@ -8,8 +8,8 @@ static void multiply(const num *A, const num *x, real *sums, int64_t rows, int64
     #pragma omp parallel for
     for (int64_t i = 0; i < rows; i++) {
         real sum = 0;
-        for (int64_t j = 0; j < columns; j++)
-            sum += load(A[i * columns + j]) * load(x[j]);
+        FOR_SUM (j, columns)
+            add_to(sum, load(A[i * columns + j]) * load(x[j]));
         sums[i] = sum;
     }
 }
@@ -25,9 +25,9 @@ static void multiply_transposed(const num *A, const num *x, real *sums, int64_t 
         int64_t end = columns - first < STRIP ? columns : first + STRIP;
         for (int64_t j = first; j < end; j++)
             sums[j] = 0;
-        for (int64_t i = 0; i < rows; i++)
+        FOR_SUM (i, rows)
             for (int64_t j = first; j < end; j++)
-                sums[j] += load(A[i * columns + j]) * load(x[i]);
+                add_to(sums[j], load(A[i * columns + j]) * load(x[i]));
     }
 }
 

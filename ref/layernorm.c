@@ -17,14 +17,15 @@ static int forward(const struct call *f)
         const num *xi = x + i * N;
         real sum = 0, squares = 0;
 
+        FOR_SUM (n, N)
+            add_to(sum, load(xi[n]));
+        mean[i] = sum / constant((real)N);
+        FOR_SUM (n, N)
+            add_to(squares, (load(xi[n]) - mean[i]) * (load(xi[n]) - mean[i]));
+        rstd[i] = 1 / sqrt(squares / constant((real)N) + eps);
         for (int64_t n = 0; n < N; n++)
-            sum += load(xi[n]);
-        mean[i] = sum / N;
-        for (int64_t n = 0; n < N; n++)
-            squares += (load(xi[n]) - mean[i]) * (load(xi[n]) - mean[i]);
-        rstd[i] = 1 / sqrt(squares / N + eps);
-        for (int64_t n = 0; n < N; n++)
-            y[i * N + n] = store(load(w[n]) * (rstd[i] * (load(xi[n]) - mean[i])) + load(b[n]));
+            y[i * N + n] = store(
+                load(w[n]) * site(NORM_AT_XHAT, rstd[i] * (load(xi[n]) - mean[i])) + load(b[n]));
     }
     return 0;
 }
@@ -42,10 +43,10 @@ static void backward_rows(const struct call *f)
         const num *xi = x + i * N, *dyi = dy + i * N;
         real mean_g = 0, mean_gx = 0; /* of g, and of g xhat */
 
-        for (int64_t n = 0; n < N; n++) {
+        FOR_SUM (n, N) {
             real xhat = rstd[i] * (load(xi[n]) - mean[i]), g = load(w[n]) * load(dyi[n]);
-            mean_g += g;
-            mean_gx += g * xhat;
+            add_to(mean_g, g);
+            add_to(mean_gx, g * xhat);
         }
         mean_g /= N;
         mean_gx /= N;
@@ -71,10 +72,10 @@ static void backward_columns(const struct call *f)
 
         for (int64_t n = from; n < end; n++)
             dw[n] = db[n] = 0;
-        for (int64_t i = 0; i < R; i++)
+        FOR_SUM (i, R)
             for (int64_t n = from; n < end; n++) {
-                dw[n] += load(dy[i * N + n]) * (rstd[i] * (load(x[i * N + n]) - mean[i]));
-                db[n] += load(dy[i * N + n]);
+                add_to(dw[n], load(dy[i * N + n]) * (rstd[i] * (load(x[i * N + n]) - mean[i])));
+                add_to(db[n], load(dy[i * N + n]));
             }
     }
 }

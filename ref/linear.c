@@ -18,8 +18,9 @@ static int forward(const struct call *f)
     for (int64_t i = 0; i < M * D; i++) {
         if (z)
             z[i] = store(y[i]);
+        y[i] = site(LINEAR_AT_Z, y[i]);
         if (b)
-            y[i] += load(b[i % D]);
+            y[i] = site(LINEAR_AT_Z, y[i] + load(b[i % D]));
         if (act == ACT_SILU)
             y[i] *= sigmoid(y[i]);
         else if (act == ACT_RELU)
@@ -55,7 +56,7 @@ static int backward(const struct call *f)
 
     #pragma omp parallel for
     for (int64_t i = 0; i < M * D; i++)
-        dz[i] = load(dy[i]) * slope(f, i);
+        dz[i] = site(LINEAR_AT_DZ, load(dy[i]) * slope(f, i));
     /* dx = dz W, dW = dz^T x */
     product_in_panels(1, matrix(dz, M, D), matrix(W, D, C), 0, dx);
     product_in_panels(1, transposed(matrix(dz, M, D)), matrix(x, M, C), 0, dW);
@@ -63,8 +64,8 @@ static int backward(const struct call *f)
     #pragma omp parallel for
     for (int64_t j = 0; j < (db ? D : 0); j++) {
         db[j] = 0;
-        for (int64_t m = 0; m < M; m++)
-            db[j] += dz[m * D + j];
+        FOR_SUM (m, M)
+            add_to(db[j], dz[m * D + j]);
     }
     return 0;
 }

@@ -2,10 +2,18 @@
 #include "common/ops/lora.h"
 #include "ref/ref.h"
 
+/* x = by x, which is a site. */
 static void times(real *x, real by, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        x[i] *= by;
+        x[i] = site(LORA_AT_H, by * x[i]);
+}
+
+/* What is added to later. */
+static void term(real *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = site(LORA_AT_TERM, x[i]);
 }
 
 static int forward(const struct call *f)
@@ -18,8 +26,9 @@ static int forward(const struct call *f)
     real *y = to_fill(a->y, M * D, &work), *h = to_fill(a->h, M * R, &work);
 
     product_in_panels(1, matrix(x, M, C), transposed(matrix(A, R, C)), 0, h);
-    times(h, f->real[LORA_ALPHA] / R, M * R);
+    times(h, constant(f->real[LORA_ALPHA] / R), M * R);
     product_in_panels(1, matrix(x, M, C), transposed(matrix(W, D, C)), 0, y);
+    term(y, M * D);
     product_in_panels(1, matrix(h, M, R), transposed(matrix(B, D, R)), 1, y);
     filled(a->h, h, M * R);
     filled(a->y, y, M * D);
@@ -38,8 +47,9 @@ static int backward(const struct call *f)
     real *dx = to_fill(g->x, M * C, &work), *dA = g->A, *dB = g->B;
 
     product_in_panels(1, matrix(dy, M, D), matrix(B, D, R), 0, dh);
-    times(dh, f->real[LORA_ALPHA] / R, M * R);
+    times(dh, constant(f->real[LORA_ALPHA] / R), M * R);
     product_in_panels(1, matrix(dy, M, D), matrix(W, D, C), 0, dx);
+    term(dx, M * C);
     product_in_panels(1, matrix(dh, M, R), matrix(A, R, C), 1, dx);
     product_in_panels(1, transposed(matrix(dh, M, R)), matrix(x, M, C), 0, dA);
     product_in_panels(1, transposed(matrix(dy, M, D)), matrix(h, M, R), 0, dB);

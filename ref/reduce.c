@@ -16,10 +16,10 @@ static real sum(const num *x, int64_t n, int squared)
     enum { CHAIN = 1024 };
     real s = 0;
 
-    if (n > CHAIN)
+    if (n > CHAIN && REF(noise).order == AS_BUILT)
         return sum(x, n / 2, squared) + sum(x + n / 2, n - n / 2, squared);
-    for (int64_t i = 0; i < n; i++)
-        s += squared ? load(x[i]) * load(x[i]) : load(x[i]);
+    FOR_SUM (i, n)
+        add_to(s, squared ? load(x[i]) * load(x[i]) : load(x[i]));
     return s;
 }
 
@@ -45,7 +45,7 @@ static int forward(const struct call *f)
         const num *row = x + r * N;
         switch (f->choice[REDUCE_KIND]) {
         case REDUCE_SUM: y[r] = store(sum(row, N, 0)); break;
-        case REDUCE_MEAN: y[r] = store(sum(row, N, 0) / N); break;
+        case REDUCE_MEAN: y[r] = store(sum(row, N, 0) / constant((real)N)); break;
         case REDUCE_NORM2: y[r] = store(sqrt(sum(row, N, 1))); break;
         case REDUCE_MAX:
             at[r] = first_largest(row, N);

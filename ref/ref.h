@@ -58,25 +58,57 @@ static inline num store(real x)
 #define NARROW
 #endif
 
-#ifdef REF64
-/* The noise of the passes that this thread computes (common/call/op.h). */
-extern _Thread_local struct noise ref64_noise;
+/* The noise of the passes that this thread computes (common/call/sites.h). */
+extern _Thread_local struct noise REF(noise);
 
-/* x, off by `unit` of itself, up or down; 0: x itself. */
+#ifdef REF64
+/* The smallest normal float: what is less may become 0. */
+static const double LEAST_FLOAT = 0x1p-126;
+
+/* x, off by up to `unit` of itself, up or down; 0: x itself.  Values of one size are off alike. */
 static inline double disturbed(double x, float unit, unsigned place)
 {
+    const double size = fabs(x);
     uint64_t bits;
 
     if (!(unit > 0))
         return x;
-    memcpy(&bits, &x, sizeof bits);
+    memcpy(&bits, &size, sizeof bits);
     bits ^= (place + ((uint64_t)ref64_noise.key << 32)) * 0xd1342543de82ef95;
     bits = (bits ^ bits >> 29) * 0x9e3779b97f4a7c15;
-    return x * (bits >> 63 ? 1 + (double)unit : 1 - (double)unit); /* infinity stays */
+    bits = (bits ^ bits >> 32) * 0xd1342543de82ef95;
+    if (size < LEAST_FLOAT && bits >> 63)
+        return 0;
+    return x * (1 + (double)unit * (double)(int64_t)bits * 0x1p-63); /* infinity stays */
 }
-#define load(x) disturbed(x, ref64_noise.loaded, __LINE__)
-#define store(x) disturbed(x, ref64_noise.stored, 0)
-#define special(x) disturbed(x, ref64_noise.special, __LINE__)
+
+/* The same for what a type of that unit stores: nothing happens to what it holds. */
+static inline double disturbed_in(double x, float unit, unsigned place)
+{
+    static const double FLOAT = 0x1p-24;
+    const double cut = x * (1 + (double)unit * 0x1p53), rounded = cut - (cut - x);
+
+    if (unit > 4 * FLOAT && fabs(rounded - x) <= 4 * FLOAT * fabs(x))
+        return x;
+    return disturbed(x, unit, place);
+}
+
+/* A special function's result. */
+static inline double disturbed_special(double x, unsigned place)
+{
+    const double unit = ref64_noise.special;
+    return ref64_noise.lean ? x * (1 + ref64_noise.lean * unit)
+                            : disturbed(x, ref64_noise.special, place);
+}
+#define HERE ((unsigned)(__LINE__ + 4096 * sizeof __FILE__))
+#define load(x) disturbed(x, ref64_noise.loaded, HERE)
+#define store(x) (ref64_noise.stored > 0 ? disturbed_in(x, ref64_noise.stored, 0) : (x))
+#define special(x) disturbed_special(x, HERE)
+#define constant(x) disturbed(x, ref64_noise.loaded, HERE)
+#define site(n, x)                                                                                 \
+    (ref64_noise.at_sites > 0 && ref64_noise.sites >> (n)&1                                        \
+         ? disturbed_in(x, ref64_noise.at_sites, HERE)                                             \
+         : (x))
 /* These are macros of tgmath.h. */
 #undef sqrt
 #undef exp
@@ -86,7 +118,23 @@ static inline double disturbed(double x, float unit, unsigned place)
 #define exp(x) special((exp)(x))
 #define tanh(x) special((tanh)(x))
 #define log(x) special((log)(x))
+#define rounded(x) disturbed(x, ref64_noise.loaded, HERE)
+#else
+/* What float arithmetic rounds. */
+#define rounded(x) (x)
+/* A number that all of a pass computes with, which a kernel may round once. */
+#define constant(x) (x)
+/* A value that a composition of operators would store: site n of the contract. */
+#define site(n, x) (x)
 #endif
+
+/* The loop over the terms of a sum, in the order that the noise says. */
+static inline int64_t in_order(int64_t i, int64_t n)
+{
+    return REF(noise).order == BACKWARDS ? n - 1 - i : i;
+}
+#define FOR_SUM(i, n)                                                                              \
+    for (int64_t i##_at = 0, i; i##_at < (n) && (i = in_order(i##_at, n), 1); i##_at++)
 
 static inline real sigmoid(real x)
 {
@@ -99,22 +147,49 @@ static inline real max_or_nan(real a, real b)
     return isnan(a) || a > b ? a : b;
 }
 
+/* With noise on sums the oracle has them in float, as a kernel does. */
+static inline int sums_in_float(void)
+{
+#ifdef REF64
+    static const float HALF = 0x1p-25f; /* of float's unit: the noise of a finer type is less */
+    return ref64_noise.loaded > HALF;
+#else
+    return 0;
+#endif
+}
+
+/* What a sum is after an addition. */
+static inline real summed(real x)
+{
+    return sums_in_float() ? (float)x : x;
+}
+#define add_to(sum, x) ((sum) = summed((sum) + (x)))
+
+static inline real dot_in_order(const real *a, const real *b, int64_t n)
+{
+    real sum = 0;
+    FOR_SUM (i, n)
+        add_to(sum, a[i] * b[i]);
+    return sum;
+}
+
 static inline real dot(const real *a, const real *b, int64_t n)
 {
     real sum = 0;
+    if (REF(noise).order != AS_BUILT)
+        return dot_in_order(a, b, n);
     #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; i++)
         sum += a[i] * b[i];
-#ifdef REF64
-    sum = disturbed(sum, ref64_noise.loaded, 0);
-#endif
     return sum;
 }
 
 /* y += a x */
 static inline void add(real *y, real a, const real *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; sums_in_float() && i < n; i++)
+        y[i] = (float)(y[i] + a * x[i]);
+    for (int64_t i = 0; !sums_in_float() && i < n; i++)
         y[i] += a * x[i];
 }
 
@@ -131,11 +206,23 @@ static inline void times_transposed(const real *A, const real *x, real *y, int64
 static inline real kept_as(enum dtype kept, real x)
 {
 #ifdef REF64
-    return ref64_noise.stored > 0 ? disturbed(x, (float)types[kept].unit, 0) : x;
+    if (!(ref64_noise.stored > 0))
+        return x;
+    if (ref64_noise.order == BACKWARDS &&
+        kept == BF16) /* what a kernel does to it is known to the bit */
+        return from_bf16(to_bf16((float)x));
+    return disturbed_in(x, (float)types[kept].unit, 0);
 #else
     (void)kept;
     return x;
 #endif
+}
+
+/* The same of n elements, in place. */
+static inline void kept_all(enum dtype kept, real *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = kept_as(kept, x[i]);
 }
 
 /* n elements, from `first` on, of a tensor that is stored in the type `kept`; the oracle stores
@@ -232,7 +319,6 @@ static inline struct matrix transposed(struct matrix X)
     return (struct matrix){X.at, X.columns, X.rows, X.ld, op};
 }
 
-#ifdef REF64
 /* The float of element (i, k) of X. */
 static inline float element_of(const struct matrix *X, int64_t i, int64_t k)
 {
@@ -249,7 +335,7 @@ static inline void tile_in_order(real alpha, const struct matrix *A, const struc
     const int wide = B->columns - j < TILE_COLUMNS ? (int)(B->columns - j) : TILE_COLUMNS;
     float sum[TILE_ROWS][TILE_COLUMNS] = {{0}}, b[TILE_COLUMNS] = {0};
 
-    for (int64_t k = 0; k < A->columns; k++) {
+    FOR_SUM (k, A->columns) {
         for (int x = 0; x < wide; x++)
             b[x] = element_of(B, k, j + x);
         for (int y = 0; y < tall; y++) {
@@ -264,23 +350,49 @@ static inline void tile_in_order(real alpha, const struct matrix *A, const struc
             *c = (alpha == 0 ? 0 : alpha * sum[y][x]) + (beta == 0 ? 0 : beta * *c);
         }
 }
+/* What is left of a sum of K products on tensor cores that cut off what they add, as the noise says. */
+static inline real cut_off(int64_t K)
+{
+#ifdef REF64
+    return 1 - (double)ref64_noise.cut * (double)K;
+#else
+    (void)K;
+    return 1;
 #endif
+}
 
-/* C = alpha A B + beta C, C's rows ldc elements apart, on one thread.  With noise on sums of products
- * the oracle adds one product after the other to a float, as a thread of a plain kernel does: over
- * long sums that is off by much more than BLAS. */
+/* A product by the BLAS, in double in the oracle: its sums have noise. */
+static inline void disturb_sums(real *C, int64_t rows, int64_t columns, int64_t ldc)
+{
+#ifdef REF64
+    for (int64_t i = 0; ref64_noise.loaded > 0 && i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            C[i * ldc + j] = disturbed(C[i * ldc + j], ref64_noise.loaded, HERE);
+#else
+    (void)C;
+    (void)rows;
+    (void)columns;
+    (void)ldc;
+#endif
+}
+
+/* C = alpha A B + beta C, C's rows ldc elements apart, on one thread.  In order it adds one product
+ * after the other to a float, as a thread of a plain kernel does: over long sums that is off by much
+ * more than BLAS. */
 static inline void scaled_product(real alpha, struct matrix A, struct matrix B, real beta, real *C,
                                   int64_t ldc)
 {
-#ifdef REF64
-    for (int64_t i = 0; ref64_noise.loaded > 0 && i < A.rows; i += TILE_ROWS)
+    const int in_order = REF(noise).order != AS_BUILT;
+
+    alpha *= cut_off(A.columns);
+    for (int64_t i = 0; in_order && i < A.rows; i += TILE_ROWS)
         for (int64_t j = 0; j < B.columns; j += TILE_COLUMNS)
             tile_in_order(alpha, &A, &B, beta, C, ldc, i, j);
-    if (ref64_noise.loaded > 0)
+    if (in_order)
         return;
-#endif
     blas_gemm(CblasRowMajor, A.op, B.op, A.rows, B.columns, A.columns, alpha, A.at, A.ld, B.at,
               B.ld, beta, C, ldc);
+    disturb_sums(C, A.rows, B.columns, ldc);
 }
 
 static inline void product(struct matrix A, struct matrix B, real beta, real *C, int64_t ldc)

@@ -14,11 +14,11 @@ void rmsnorm_forward(const struct rmsnorm *a, real eps, int64_t R, int64_t N)
         const num *xi = x + i * N;
         real squares = 0;
 
+        FOR_SUM (n, N)
+            add_to(squares, load(xi[n]) * load(xi[n]));
+        rstd[i] = 1 / sqrt(squares / constant((real)N) + eps);
         for (int64_t n = 0; n < N; n++)
-            squares += load(xi[n]) * load(xi[n]);
-        rstd[i] = 1 / sqrt(squares / N + eps);
-        for (int64_t n = 0; n < N; n++)
-            y[i * N + n] = store(load(w[n]) * (rstd[i] * load(xi[n])));
+            y[i * N + n] = store(load(w[n]) * site(NORM_AT_XHAT, rstd[i] * load(xi[n])));
     }
 }
 
@@ -33,8 +33,8 @@ static void backward_rows(const struct rmsnorm *a, const struct rmsnorm *d, int6
         const num *xi = x + i * N, *dyi = dy + i * N;
         real mean_gx = 0; /* of g xhat */
 
-        for (int64_t n = 0; n < N; n++)
-            mean_gx += load(w[n]) * load(dyi[n]) * (rstd[i] * load(xi[n]));
+        FOR_SUM (n, N)
+            add_to(mean_gx, load(w[n]) * load(dyi[n]) * (rstd[i] * load(xi[n])));
         mean_gx /= N;
         for (int64_t n = 0; n < N; n++) {
             real xhat = rstd[i] * load(xi[n]), g = load(w[n]) * load(dyi[n]);
@@ -56,9 +56,9 @@ static void backward_columns(const struct rmsnorm *a, const struct rmsnorm *d, i
 
         for (int64_t n = from; n < end; n++)
             dw[n] = 0;
-        for (int64_t i = 0; i < R; i++)
+        FOR_SUM (i, R)
             for (int64_t n = from; n < end; n++)
-                dw[n] += load(dy[i * N + n]) * (rstd[i] * load(x[i * N + n]));
+                add_to(dw[n], load(dy[i * N + n]) * (rstd[i] * load(x[i * N + n])));
     }
 }
 

@@ -11,12 +11,12 @@ static void scan_row(num *to, const num *from, int64_t n, int64_t step, int excl
 
     for (int64_t i = 0; i < n; i++) {
         real x = load(from[i * step]);
-        if (i % CHUNK == 0) {
-            before += sum;
+        if (i % CHUNK == 0 && !sums_in_float()) {
+            add_to(before, sum);
             sum = 0;
         }
         to[i * step] = store(before + (exclusive ? sum : sum + x));
-        sum += x;
+        add_to(sum, x);
     }
 }
 

@@ -6,7 +6,7 @@ static int forward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax);
     int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
-    real scale = f->real[SOFTMAX_SCALE];
+    real scale = constant(f->real[SOFTMAX_SCALE]);
 
     #pragma omp parallel for
     for (int64_t r = 0; r < R; r++) {
@@ -15,8 +15,8 @@ static int forward(const struct call *f)
         real maximum = load(x[0]), sum = 0;
         for (int64_t j = 1; j < N; j++)
             maximum = max_or_nan(load(x[j]), maximum);
-        for (int64_t j = 0; j < N; j++)
-            sum += exp(scale * (load(x[j]) - maximum));
+        FOR_SUM (j, N)
+            add_to(sum, exp(scale * (load(x[j]) - maximum)));
         for (int64_t j = 0; j < N; j++)
             y[j] = store(exp(scale * (load(x[j]) - maximum)) / sum);
     }
@@ -27,15 +27,15 @@ static int backward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
     int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
-    real scale = f->real[SOFTMAX_SCALE];
+    real scale = constant(f->real[SOFTMAX_SCALE]);
 
     #pragma omp parallel for
     for (int64_t r = 0; r < R; r++) {
         const num *y = (const num *)a->y + r * N, *dy = (const num *)g->y + r * N;
         num *dx = (num *)g->x + r * N;
         real dot_ydy = 0;
-        for (int64_t j = 0; j < N; j++)
-            dot_ydy += load(y[j]) * load(dy[j]);
+        FOR_SUM (j, N)
+            add_to(dot_ydy, load(y[j]) * load(dy[j]));
         for (int64_t j = 0; j < N; j++)
             dx[j] = store(scale * load(y[j]) * (load(dy[j]) - dot_ydy));
     }

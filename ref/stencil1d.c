@@ -12,8 +12,8 @@ static void means(const struct call *f, const num *x, num *y)
             int64_t first = i > R ? i - R : 0, last = i + R < N ? i + R : N - 1;
             real sum = 0;
             for (int64_t k = first; k <= last; k++)
-                sum += load(x[b * N + k]);
-            y[b * N + i] = store(sum / (2 * R + 1));
+                add_to(sum, load(x[b * N + k]));
+            y[b * N + i] = store(sum / constant((real)(2 * R + 1)));
         }
     }
 }

@@ -2,23 +2,47 @@
 #include "common/ops/stencil2d.h"
 #include "ref/ref.h"
 
+/* Rows top ... bottom and columns left ... right of an image. */
+struct window {
+    int64_t top, bottom, left, right;
+};
+
+static struct window window_of(int64_t i, int64_t j, int64_t H, int64_t W, int64_t R)
+{
+    return (struct window){i > R ? i - R : 0, i + R < H ? i + R : H - 1, j > R ? j - R : 0,
+                           j + R < W ? j + R : W - 1};
+}
+
+/* One element after the other. */
+static real sum_in_order(const num *x, int64_t W, const struct window *w)
+{
+    const int64_t wide = w->right - w->left + 1;
+    real sum = 0;
+
+    FOR_SUM (n, (w->bottom - w->top + 1) * wide)
+        add_to(sum, load(x[(w->top + n / wide) * W + w->left + n % wide]));
+    return sum;
+}
+
 /* Row i of the image x [H,W]: sum over rows i-R ... i+R into `down` [W], and of that over columns
  * j-R ... j+R into y [W]. */
 static void mean_row(const num *x, num *y, int64_t i, int64_t H, int64_t W, int64_t R, real *down)
 {
-    int64_t top = i > R ? i - R : 0, bottom = i + R < H ? i + R : H - 1;
+    const struct window rows = window_of(i, 0, H, W, R);
 
     for (int64_t j = 0; j < W; j++)
         down[j] = 0;
-    for (int64_t k = top; k <= bottom; k++)
+    for (int64_t k = rows.top; k <= rows.bottom; k++)
         for (int64_t j = 0; j < W; j++)
             down[j] += load(x[k * W + j]);
     for (int64_t j = 0; j < W; j++) {
-        int64_t left = j > R ? j - R : 0, right = j + R < W ? j + R : W - 1;
+        const struct window w = window_of(i, j, H, W, R);
         real sum = 0;
-        for (int64_t l = left; l <= right; l++)
+        for (int64_t l = w.left; l <= w.right; l++)
             sum += down[l];
-        y[j] = store(sum / ((real)(2 * R + 1) * (2 * R + 1)));
+        if (REF(noise).order != AS_BUILT)
+            sum = sum_in_order(x, W, &w);
+        y[j] = store(sum / constant((real)(2 * R + 1) * (2 * R + 1)));
     }
 }
 

@@ -12,7 +12,7 @@ static int forward(const struct call *f)
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i++) {
         real ai = load(a[i]);
-        y[i] = store(ai * sigmoid(ai) * load(b[i]));
+        y[i] = store(site(SWIGLU_AT_SILU, ai * sigmoid(ai)) * load(b[i]));
     }
     return 0;
 }
@@ -27,8 +27,8 @@ static int backward(const struct call *f)
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i++) {
         real ai = load(a[i]), dyi = load(dy[i]), gate = sigmoid(ai);
-        db[i] = store(dyi * ai * gate);
-        da[i] = store(dyi * load(b[i]) * gate * (1 + ai * (1 - gate)));
+        db[i] = store(dyi * site(SWIGLU_AT_SILU, ai * gate));
+        da[i] = store(site(SWIGLU_AT_SILU, dyi * load(b[i])) * gate * (1 + ai * (1 - gate)));
     }
     return 0;
 }

@@ -4,8 +4,11 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/base/err.h"
+#include "common/call/values.h"
 #include "common/ops/softmax.h"
 #include "tests/suite.h"
 
@@ -40,6 +43,91 @@ static void distances(void)
        "bits: a NaN is itself, and -0 is not 0");
 }
 
+/* A tensor [2,4] or [2,2,4] of ones, and another that is off in places: the four measures of all
+ * elements, and the slices. */
+static void measures(void)
+{
+    enum { N_ALL = 16 };
+    struct call f;
+    struct distances d;
+    double a[N_ALL], b[N_ALL];
+    int e = cases_one(&op_softmax, "rows=2 columns=8", &f);
+
+    for (int i = 0; i < N_ALL; i++) {
+        b[i] = i < 8 ? 1 : 1e-3;
+        a[i] = i < 8 ? 1.25 : 1e-3;
+    }
+    e = e || distances_find(&d, &f, 0, a, b);
+    ok(!e && d.whole.of[BY_MAX] == 0.25 && fabs(d.whole.of[BY_RMS] - 0.25) < 1e-6 &&
+           fabs(d.whole.of[BY_GAIN] - 0.25) < 1e-6 &&
+           fabs(d.whole.of[BY_OFFSET] - 0.125 * sqrt(2)) < 1e-6,
+       "the first half a quarter too large: max, rms, gain, offset");
+    ok(!e && d.slices.n == 2 + 8 && fabs(d.slice[0].off - 0.25) < 1e-15 && d.slice[1].off == 0 &&
+           fabs(d.slice[0].gain - 0.25) < 1e-15 && d.slice[0].n == 8 && d.slice[9].n == 2 &&
+           fabs(d.slice[1].size - 1e-3) < 1e-15,
+       "its rows are slices, in the tensor's own unit");
+    distances_free(&d);
+    for (int i = 0; i < N_ALL; i++)
+        a[i] = b[i] + (i % 2 ? 0.5 : -0.5);
+    e = e || distances_find(&d, &f, 0, a, b);
+    ok(!e && d.whole.of[BY_OFFSET] < 1e-12 && d.whole.of[BY_GAIN] < 1e-12 &&
+           d.slice[0].gain < 1e-12 && fabs(d.slice[2].off - 0.5) < 1e-12,
+       "errors that cancel have neither gain nor offset");
+    distances_free(&d);
+    a[3] = NAN;
+    e = e || distances_find(&d, &f, 0, a, b);
+    ok(!e && isinf(d.whole.of[BY_RMS]) && d.worst == 3 && isinf(d.slice[0].off) &&
+           isfinite(d.slice[1].off) && isinf(d.slice[2 + 3].off) && isfinite(d.slice[2 + 4].gain),
+       "a NaN is infinitely off in its slices, and others are as they were");
+    distances_free(&d);
+    for (int i = 0; i < N_ALL; i++) {
+        a[i] = 0x1p-127;
+        b[i] = 0;
+    }
+    e = e || distances_find(&d, &f, 0, a, b);
+    ok(!e && d.whole.of[BY_MAX] == 0 && d.slice[0].off == 0, "what a float may lose is 0");
+    distances_free(&d);
+}
+
+/* Slices of three axes, and where they are. */
+static void slices(void)
+{
+    struct call f;
+    char text[64], all[400] = "";
+    unsigned fixed;
+    int e = cases_one(op_find("rope"), "steps=2 batch=1 heads=3 dim=4", &f);
+    const int arg = op_arg(f.op, "y");
+    const struct slices s = e ? (struct slices){0} : slices_of(&f, arg);
+
+    for (int64_t i = 0; i < s.n; i++) {
+        const int64_t at = slice_at(&s, i, &fixed);
+        values_place(&f, arg, at, fixed, text, sizeof text);
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s", text);
+    }
+    ok(!e && s.n == 6 + 2 + 3 + 4, "%lld slices: %s", (long long)s.n, all);
+}
+
+/* Of one row of 200 000, and of many of 3, the same sums, whatever the shape; and 1e300 and 1e-300
+ * neither overflow nor vanish. */
+static void sizes(void)
+{
+    enum { MANY = 200000 };
+    double *a = malloc(MANY * sizeof *a), *b = malloc(MANY * sizeof *b);
+
+    for (int way = 0; a && b && way < 2; way++) {
+        const double size = way ? 1e-290 : 1e300;
+        for (int i = 0; i < MANY; i++) {
+            b[i] = size * (1 + i % 7);
+            a[i] = b[i] * (i == 150001 ? 1.5 : 1.001);
+        }
+        const struct distance d = distance(a, b, MANY);
+        ok(way ? d.max == 0 : d.worst == 150001 && fabs(d.norm / 1.7e-3 - 1) < 0.5,
+           "sizes of %g: max %g at %d, norm %g", size, d.max, (int)d.worst, d.norm);
+    }
+    free(a);
+    free(b);
+}
+
 /* The first row of N elements becomes NaN, the others 1. */
 static int writes_all(const struct call *f)
 {
@@ -70,7 +158,7 @@ static void unwritten(int (*forward)(const struct call *f), int written, const c
 {
     const struct impl kernel = {.name = "planted", .pass = {forward, clears}};
     struct call f;
-    struct bounds bounds = {.x = {0}};
+    struct bounds bounds = {.samples = 0};
     struct verdicts list = {0};
     int e = cases_one(&op_softmax, "rows=2 columns=4", &f), passed = -1;
     struct run c = {.call = call_on(&f, &ref64, &kernel)};
@@ -90,6 +178,9 @@ static void unwritten(int (*forward)(const struct call *f), int written, const c
 int main(void)
 {
     distances();
+    measures();
+    slices();
+    sizes();
     unwritten(writes_all, 1, "a NaN that is written");
     unwritten(leaves_one, 0, "an element that is left as it was");
     return done();

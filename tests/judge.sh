@@ -42,7 +42,7 @@ ok 'by two checks' says '2 checks, 0 failed, 0 skipped'
 ok 'which are in the dump' holds 'sorted(rows) == [("mine", "d_x", "pass"), ("mine", "y", "pass")] and t.attrs["n_checks"] == 2'
 wrote 't["mine/y"] = right; t["mine/d/x"] = -d_right'
 ok 'a gradient of the wrong sign fails' exits 1 judge s.h5
-ok 'with its place and bound' says 'mine parity, d_x: off by 2 at ['
+ok 'with its place and bound' says 'mine parity, d_x: gain off by 2 at ['
 ok 'and the command that judges again' says 'again: run-ablation judge s.h5'
 ok 'its rows take the place of the earlier ones' holds 'sorted(rows) == [("mine", "d_x", "fail"), ("mine", "y", "pass")] and t.attrs["failed"] == 1'
 wrote 't["mine/y"] = right; t["theirs/y"] = 0 * right'
@@ -50,7 +50,7 @@ ok 'one program of two' exits 0 judge s.h5 --as mine
 ok 'a result that is not there is no pass' says 'mine: d_x is not given'
 ok 'it is counted as skipped' says '1 checks, 0 failed, 1 skipped'
 ok 'both' exits 1 judge s.h5 --tsv
-ok 'as records' says 'theirs	given	parity	y	1	'
+ok 'as records' says 'theirs	given	parity	y	'
 ok 'with what is not given' says '# 1: theirs: d_x is not given'
 ok 'rows of both' holds '{r[0] for r in rows} == {"mine", "theirs"}'
 wrote 't["mine/y"] = right[:, 1:]; t["mine/d/x"] = d_right'

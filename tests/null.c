@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -61,6 +62,7 @@ static const char *noun(const char *parameter)
         {"name", "name"},
         {"words", "string of words"},
         {"values", "array"},
+        {"wanted", "array that is wanted"},
         {"file", "name of the file"},
         {"group", "group"},
         {"results", "list of results"},
@@ -253,6 +255,11 @@ static void verdicts(void)
     REFUSES(abl_expected, c, abl_expected(NULL, "y", array, N) == -1);
     REFUSES(abl_expected, name, abl_expected(c, NULL, array, N) == -1);
     REFUSES(abl_expected, values, abl_expected(c, "y", NULL, N) == -1);
+    REFUSES(abl_would_pass, c, abl_would_pass(NULL, "y", array, N) == -1);
+    REFUSES(abl_would_pass, name, abl_would_pass(c, NULL, array, N) == -1);
+    REFUSES(abl_would_pass, values, abl_would_pass(c, "y", NULL, N) == -1);
+    REFUSES(abl_distance, values, isnan(abl_distance(NULL, array, N)));
+    REFUSES(abl_distance, wanted, isnan(abl_distance(array, NULL, N)));
     REFUSES(abl_expected_bytes, c, abl_expected_bytes(NULL, "y", bytes, N) == -1);
     REFUSES(abl_expected_bytes, name, abl_expected_bytes(c, NULL, bytes, N) == -1);
     REFUSES(abl_expected_bytes, values, abl_expected_bytes(c, "y", NULL, N) == -1);

@@ -69,7 +69,7 @@ static int compare_yardstick(const struct call *f, const struct tensors *yard,
                 moved = fmax(moved, distance(tensors_result(perturbed[m], i, grad), want, n).max);
             const enum dtype type = call_type(f, i, grad);
             double unit = own > 0 ? types[type].unit * size / own : 0;
-            if (check_tensor("yardstick", &pair, SLACK * (moved + unit), list))
+            if (check_tensor("yardstick", &pair, 2 * SLACK * (moved + unit), list))
                 return -1;
         }
     }

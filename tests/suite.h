@@ -13,9 +13,9 @@
 
 static inline void print_verdict(const struct verdict *v)
 {
-    printf("# %s %s: %s off by %.3g (norm %.3g) at %s, bound %.3g%s", v->backend, v->check,
-           v->tensor, v->error, v->norm, v->worst[0] ? v->worst : "-", v->bound,
-           v->unjudged ? ": too coarse to judge" : "");
+    printf("# %s %s: %s off by %.3g (%s; norm %.3g) at %s, bound %.3g%s", v->backend, v->check,
+           v->tensor, v->error, v->distance ? v->distance : "", v->norm,
+           v->worst[0] ? v->worst : "-", v->bound, v->unjudged ? ": too coarse to judge" : "");
     if (v->first_bad >= 0)
         printf(", first at step %lld", (long long)v->first_bad);
     puts("");

@@ -77,3 +77,30 @@ const char *op_axis(const struct op *o, char letter)
             return a->name;
     return "axis";
 }
+
+/* The place of a word in a list of them, or -1. */
+static int place_in(const char *list, const char *word, size_t n)
+{
+    int place = 0;
+
+    for (const char *at = list; at && *at; place++) {
+        const size_t length = strcspn(at, " ");
+        if (length == n && memcmp(at, word, n) == 0)
+            return place;
+        at += length + strspn(at + length, " ");
+    }
+    return -1;
+}
+
+unsigned op_sites(const struct op *o, const char *words)
+{
+    unsigned found = 0;
+
+    for (const char *at = words ? words : ""; *at; at += strspn(at, " ")) {
+        const size_t n = strcspn(at, " ");
+        const int place = place_in(o->sites, at, n);
+        found |= place < 0 ? 0 : 1u << place;
+        at += n;
+    }
+    return found;
+}

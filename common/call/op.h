@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "common/base/types.h"
+#include "common/call/sites.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -368,16 +369,9 @@ struct op {
      * results, about: what is lost on the way is reported (round_trip.h). */
     const struct op *inverse;
     int blas; /* the bits of a row of a matrix product may depend on its index */
-};
-
-/* Errors that a pass adds to its intermediate values, which show how far such errors reach: to each
- * element that it stores, `stored` of itself, up or down; to each that it loads, and to each sum of
- * products, `loaded` of itself; and to each result of sqrt, exp, tanh and log, `special` of itself.
- * The signs follow from the values, the place in the source and the key.  With `loaded`, products of
- * matrices are summed in float, one product after the other: no other order is further off. */
-struct noise {
-    float stored, loaded, special;
-    unsigned key;
+    /* NULL, or what a composition of operators stores on the way, "z dz", which a kernel may store in
+     * the storage type: noise has a bit for each (sites.h), and the reference says where. */
+    const char *sites;
 };
 
 /* The value of a member that an initialiser leaves out, for C++ compilers that warn of that. */
@@ -418,6 +412,12 @@ struct impl {
     /* NULL, or the measured rule: is a kernel behind it in the list faster in this call?  Then it is the
      * default only where those decline. */
     int (*yields)(const struct call *f) OR_NONE;
+    /* NULL, or those of the contract's sites that it stores in the storage type where a result is of
+     * float, too: "dz".  Those of results in the storage type need not be named. */
+    const char *stores OR_NONE;
+    /* Of sums of products on tensor cores, which cut off what they add: the part of a sum that is lost
+     * for each term, at most.  It shows in results of float. */
+    double cut OR_NONE;
 };
 
 /* The kernels of an operation on a backend: they end with NULL.  The default is the first that does
@@ -490,8 +490,8 @@ struct backend {
     const char *(*strerror)(int code);
     const struct kernels *kernels; /* of each operation that it has; ends with a NULL operation */
     int (*probe)(struct context *x, struct ceilings *to); /* measure them now; or is NULL */
-    /* The oracle's passes have this noise from now on, if the calling thread starts them; NULL: it
-     * cannot have any. */
+    /* A reference's passes have this noise from now on (sites.h), if the calling thread starts them; of
+     * those in float only the order counts.  NULL: it cannot have any. */
     void (*disturb)(struct noise noise);
     const char *was; /* its name in older files, which are still read; or NULL */
     /* Calls on memory of the caller (ablate_call.c).  NULL, all: that is any memory of the
@@ -566,6 +566,8 @@ const struct backend *reference_of(enum dtype t);
 
 /* The kernel that declares the approximations and the unit of the call's. */
 const struct impl *impl_declares(const struct call *f);
+/* A bit for each of these words that is one of the operation's sites. */
+unsigned op_sites(const struct op *o, const char *words);
 /* The chunk of the call's kernel, or of one that it runs, if that is longer. */
 int64_t impl_chunk(const struct call *f);
 /* Why the call's kernel does not take it; NULL: it does. */

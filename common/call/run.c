@@ -186,7 +186,7 @@ void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int no
     }
 }
 
-static void round_to(enum dtype type, double *x, int64_t n)
+void values_round(enum dtype type, double *x, int64_t n)
 {
     enum { CHUNK = 1 << 12 };
 
@@ -205,11 +205,11 @@ void tensors_round(struct tensors *t, const struct call *f)
     for (int i = 0; i < o->n_args; i++) {
         int64_t n = op_count(f, i);
         if (o->arg[i].flags & IN && t->x[i])
-            round_to((enum dtype)f->type[i], t->x[i], n);
+            values_round((enum dtype)f->type[i], t->x[i], n);
         if (o->arg[i].flags & OUT && t->g[i])
-            round_to((enum dtype)f->grad_type[i], t->g[i], n);
+            values_round((enum dtype)f->grad_type[i], t->g[i], n);
         if (t->g0[i])
-            round_to((enum dtype)f->grad_type[i], t->g0[i], n);
+            values_round((enum dtype)f->grad_type[i], t->g0[i], n);
     }
 }
 
@@ -568,6 +568,13 @@ static int run_pass(const struct run *c, const struct call *f, enum pass p, cons
 
 /* Perturb the tensors that forward left, outputs and saved ones, by c->between of themselves, up or
  * down, as c->between_key draws.  Whole numbers and bytes stay. */
+static double between_factor(const struct run *c, int arg, double u)
+{
+    if (c->between_as)
+        return 1 + (2 * u - 1) * types[c->between_as->type[arg]].unit;
+    return u < 0.5 ? 1 + c->between : 1 - c->between;
+}
+
 static int perturb_between(const struct run *c, struct places *p)
 {
     const struct op *o = c->call.op;
@@ -583,7 +590,7 @@ static int perturb_between(const struct run *c, struct places *p)
         e = n ? place_get(c, &p->x[i], x, n, &intact) : 0;
         #pragma omp parallel for
         for (int64_t j = 0; j < n; j++)
-            x[j] *= draw_uniform(key, j) < 0.5 ? 1 + c->between : 1 - c->between;
+            x[j] *= between_factor(c, i, draw_uniform(key, j));
         if (!e && n)
             e = place_put(c, &p->x[i], x, n);
         free(x);
@@ -605,15 +612,14 @@ int run_op(const struct run *c, struct tensors *t, struct outcome *out)
     if (no)
         return err_set("%s on %s: kernel %s declines: %s", c->call.op->name, c->call.backend->name,
                        c->call.kernel->name, no);
-    const struct noise *n = &c->noise;
-    int noisy = c->call.backend->disturb && (n->stored > 0 || n->loaded > 0 || n->special > 0);
+    int noisy = c->call.backend->disturb && noise_any(&c->noise);
     const int64_t before = c->watch ? c->call.backend->memory(c->call.context) : 0;
     int e = put_all(c, t, &p, &f, &out->peak);
     if (noisy)
         c->call.backend->disturb(c->noise);
     if (!e)
         e = run_pass(c, &f, FORWARD, t, out);
-    if (!e && c->between > 0)
+    if (!e && (c->between > 0 || c->between_as))
         e = perturb_between(c, &p);
     if (!e && !c->forward_only && op_passes(c->call.op) == N_PASSES)
         e = run_pass(c, &f, BACKWARD, t, out);

@@ -48,6 +48,9 @@ void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int no
 /* Rounds them to the types in which the call stores them, so that the oracle gets the same values. */
 void tensors_round(struct tensors *t, const struct call *f);
 
+/* Rounds n values to a type. */
+void values_round(enum dtype type, double *x, int64_t n);
+
 /* A call, and how it is run.  Its tensors are not placed. */
 struct run {
     struct call call;
@@ -61,6 +64,8 @@ struct run {
     int unpoisoned;
     double between;  /* relative perturbation of each element that forward saved, before backward */
     int between_key; /* perturb them in another way */
+    /* Or perturb each by up to the unit of the type in which this call stores it; or NULL. */
+    const struct call *between_as;
     struct noise noise; /* of both passes, where the backend can have it */
     int other_poison;   /* fill memory with OTHER_POISON in place of POISON */
     int watch;          /* measure outcome.used */

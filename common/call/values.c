@@ -74,7 +74,7 @@ static void number_text(double x, char text[32])
     while (++digits <= 17 && strtod(text, NULL) != x);
 }
 
-void values_index(const struct call *f, int arg, int64_t i, char *text, size_t size)
+void values_place(const struct call *f, int arg, int64_t i, unsigned fixed, char *text, size_t size)
 {
     const char *shape = op_shape(f, arg);
     int rank = (int)strlen(shape);
@@ -87,9 +87,16 @@ void values_index(const struct call *f, int arg, int64_t i, char *text, size_t s
     }
     snprintf(text, size, "[");
     for (int k = 0; k < rank && used < size; k++)
-        used += snprintf(text + used, size - used, "%s%" PRId64, k ? "," : "", at[k]);
+        used += fixed >> k & 1
+                    ? snprintf(text + used, size - used, "%s%" PRId64, k ? "," : "", at[k])
+                    : snprintf(text + used, size - used, "%s:", k ? "," : "");
     if (used < size)
         snprintf(text + used, size - used, "]");
+}
+
+void values_index(const struct call *f, int arg, int64_t i, char *text, size_t size)
+{
+    values_place(f, arg, i, ~0u, text, size);
 }
 
 int values_check(const struct call *f, int arg, int grad, const char *place, const double *x)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/judge/check.h"
 
 const struct backend *yardstick(const struct backend *b)
@@ -30,37 +31,73 @@ static double largest_finite(const double *x, int64_t n)
     return isfinite(largest) ? largest : 0;
 }
 
-/* Perturb n elements in rows, each of which is of a tensor that is BELOW; row 0: of no such one. */
-static void perturb(double *x, int64_t n, int64_t row, double unit, uint64_t key)
+/* The same for equal values. */
+static uint64_t bits_of(double x)
 {
-    int64_t step = row ? row : 1;
+    uint64_t bits;
+    x = fabs(x);
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* How a tensor is moved: by so much up or down, or by up to so much; by place or by value. */
+struct move {
+    double unit;
+    int up_or_down, by_value;
+    uint64_t key;
+    int64_t row; /* the elements of a row of a tensor that is BELOW; 0: of no such one */
+};
+
+/* The part of the unit, -1 to 1, by which element k is moved, which is so large. */
+static double part_of(const struct move *m, int64_t k, double size)
+{
+    const double u = draw_uniform(m->key, m->by_value ? bits_of(size) : (uint64_t)k);
+    return m->up_or_down ? (u < 0.5 ? 1 : -1) : 2 * u - 1;
+}
+
+static void move(double *x, int64_t n, const struct move *m)
+{
+    const int64_t step = m->row ? m->row : 1;
 
     #pragma omp parallel for
     for (int64_t j = 0; j < n; j += step) {
-        double top = row ? largest_finite(x + j, row) : 0;
+        double top = m->row ? largest_finite(x + j, m->row) : 0;
         for (int64_t k = j; k < j + step; k++) {
-            double of = row ? 2 + top - x[k] : x[k];
+            const double of = m->row ? 2 + top - x[k] : x[k];
             if (isfinite(x[k]))
-                x[k] += draw_uniform(key, k) < 0.5 ? unit * of : -unit * of;
+                x[k] += part_of(m, k, of) * m->unit * of;
         }
+    }
+}
+
+static void move_all(struct tensors *t, const struct call *f, struct move m, int which)
+{
+    const struct op *o = f->op;
+    for (int i = 0; i < o->n_args; i++) {
+        double *x = o->arg[i].flags & IN ? t->x[i] : o->arg[i].flags & OUT ? t->g[i] : NULL;
+        const char *shape = op_shape(f, i);
+        if (o->arg[i].flags & (WHOLE | BYTES))
+            continue;
+        m.row = o->arg[i].flags & BELOW ? DIM(f, shape[strlen(shape) - 1]) : 0;
+        m.key = draw_key(1 + which, o->arg[i].name);
+        if (x)
+            move(x, op_count(f, i), &m);
+        m.row = 0;
+        m.key = draw_key(m.key, "gradient");
+        if (t->g0[i])
+            move(t->g0[i], op_count(f, i), &m);
     }
 }
 
 void tensors_perturb(struct tensors *t, const struct call *f, double unit, int which)
 {
-    const struct op *o = f->op;
-    for (int i = 0; i < o->n_args; i++) {
-        double *x = o->arg[i].flags & IN ? t->x[i] : o->arg[i].flags & OUT ? t->g[i] : NULL;
-        uint64_t key = draw_key(1 + which, o->arg[i].name);
-        const char *shape = op_shape(f, i);
-        int64_t row = o->arg[i].flags & BELOW ? DIM(f, shape[strlen(shape) - 1]) : 0;
-        if (o->arg[i].flags & (WHOLE | BYTES))
-            continue;
-        if (x)
-            perturb(x, op_count(f, i), row, unit, key);
-        if (t->g0[i])
-            perturb(t->g0[i], op_count(f, i), 0, unit, draw_key(key, "gradient"));
-    }
+    move_all(t, f, (struct move){.unit = unit, .up_or_down = 1}, which);
+}
+
+/* By up to the unit: in even samples equal values alike, in odd ones each by its place. */
+static void tensors_move(struct tensors *t, const struct call *f, double unit, int which)
+{
+    move_all(t, f, (struct move){.unit = unit, .by_value = which % 2 == 0}, which);
 }
 
 /* The case on b's reference. */
@@ -76,92 +113,179 @@ static struct tensors *reference_run(const struct truth *t, const struct backend
     return run_copy(&c, inputs, NULL);
 }
 
-/* Keep the distance of each result of `got` from `want`, times `factor`, where it is the largest so
- * far. */
-static void see(const struct truth *t, struct reach *reach, const struct tensors *got,
-                const struct tensors *want, double factor)
+static int has_bound(const struct call *f, int arg)
+{
+    return !(f->op->arg[arg].flags & (WHOLE | BYTES | BIT_EXACT));
+}
+
+/* Keep what a distance is, times `factor`, where it is the largest so far. */
+static int seen_add(struct reached *to, const struct distances *d, double factor)
+{
+    const int64_t n = d->slices.n;
+
+    for (int k = 0; k < OF_ALL; k++)
+        to->whole.of[k] = fmax(to->whole.of[k], factor * d->whole.of[k]);
+    if (n && !to->off)
+        to->off = calloc(2 * n, sizeof *to->off);
+    if (n && !to->off)
+        return err_set("no memory for the bounds of %lld slices", (long long)n);
+    to->gain = to->off + n;
+    for (int64_t i = 0; i < n; i++) {
+        to->off[i] = fmax(to->off[i], factor * d->slice[i].off);
+        to->gain[i] = fmax(to->gain[i], factor * d->slice[i].gain);
+    }
+    return 0;
+}
+
+static void reach_free(struct reach *r)
+{
+    for (int i = 0; i < MAX_ARGS; i++) {
+        free(r->x[i].off);
+        free(r->g[i].off);
+    }
+    memset(r, 0, sizeof *r);
+}
+
+/* Is the result of a finer type than what the case stores? */
+static int is_finer(const struct call *f, int arg, int grad)
+{
+    return types[call_type(f, arg, grad)].unit < types[f->backend->type].unit;
+}
+
+/* What is seen of a run. */
+struct sight {
+    double factor; /* of its distances */
+    int but_finer; /* not those of results of a finer type */
+};
+
+/* The distances of each result of `got` from `want`. */
+static int see(const struct truth *t, struct reach *reach, const struct tensors *got,
+               const struct tensors *want, const struct sight *s)
 {
     FOR_RESULTS (&t->call, i, grad) {
-        double *seen = &X_OR_G(*reach, i, grad);
-        if (t->call.op->arg[i].flags & (WHOLE | BYTES | BIT_EXACT))
+        struct distances d;
+        if (!has_bound(&t->call, i) || (s->but_finer && is_finer(&t->call, i, grad)))
             continue;
-        struct distance d = distance(tensors_result(got, i, grad), tensors_result(want, i, grad),
-                                     op_count(&t->call, i));
-        *seen = fmax(*seen, factor * d.max);
+        int e = distances_find(&d, &t->call, i, tensors_result(got, i, grad),
+                               tensors_result(want, i, grad)) ||
+                seen_add(&X_OR_G(*reach, i, grad), &d, s->factor);
+        distances_free(&d);
+        if (e)
+            return -1;
     }
+    return 0;
 }
 
 /* Run the oracle on these inputs, with errors as the run says. */
 static int see_oracle(const struct truth *t, struct reach *reach, const struct run *c,
-                      const struct tensors *inputs)
+                      const struct tensors *inputs, int but_finer)
 {
+    const struct sight s = {1, but_finer};
     struct tensors *oracle = run_copy(c, inputs, NULL);
+    const int e = !oracle || see(t, reach, oracle, t->oracle, &s);
 
-    if (oracle)
-        see(t, reach, oracle, t->oracle, 1);
     tensors_free(oracle);
-    return oracle ? 0 : -1;
+    return e ? -1 : 0;
 }
 
-/* Run the oracle on inputs that are off by a rounding; and on the exact inputs, with the tensors
- * that forward leaves to backward off by a rounding, and then, but for the first sample, with all
- * intermediate values so: those that are stored by the type's, those in registers by float's. */
-static int sample_oracle(struct truth *t, const struct tensors *moved, double unit, int which)
+/* The first sample has special functions that are all too large, the second all too small. */
+static int lean_of(int which)
 {
-    const struct run exact = reference_on(t, &ref64);
-    struct run between = exact, noisy = exact;
-
-    between.between = unit;
-    between.between_key = which;
-    noisy.noise = (struct noise){(float)types[t->call.backend->type].unit, (float)types[F32].unit,
-                                 (float)types[F32].unit, (unsigned)which};
-    return see_oracle(t, &t->reach, &exact, moved) ||
-                   see_oracle(t, &t->reach, &between, t->inputs) ||
-                   (which && see_oracle(t, &t->reach, &noisy, t->inputs))
-               ? -1
-               : 0;
+    static const int LEAN[] = {1, -1};
+    return which < 2 ? LEAN[which] : 0;
 }
 
-/* Compare the yardstick with the oracle at inputs near the case's, where its roundings differ. */
-static int sample_yardstick(struct truth *t, struct tensors *moved)
+/* The unit of arithmetic: float's, or a finer one of the storage type. */
+static double unit_of_arithmetic(const struct truth *t)
 {
-    const struct backend *yard = yardstick(t->call.backend);
+    return fmin(types[F32].unit, types[t->call.backend->type].unit);
+}
 
-    const struct call rounded = call_on(&t->call, yard, NULL);
+/* Run the oracle with errors in all that a right kernel rounds: inputs and intermediate values are off by
+ * float's rounding, what is stored, in results or on the way, by that of its type.  In even samples
+ * equal values are off alike; in odd ones those that forward leaves to backward are so by their
+ * place, too.  The first two have special functions that are all too large, and all too small.  Even
+ * ones of a type coarser than float store the contract's sites in it, which shows nothing of results
+ * in float. */
+static int sample_oracle(struct truth *t, int which)
+{
+    const double fine = unit_of_arithmetic(t), stored = types[t->call.backend->type].unit;
+    const int at_sites = t->call.op->sites && stored > fine && which % 2 == 0;
+    struct run noisy = reference_on(t, &ref64);
+    struct tensors *moved = tensors_given(&t->call, t->inputs);
 
-    tensors_round(moved, &rounded);
+    if (!moved)
+        return -1;
+    tensors_move(moved, &t->call, fine, which);
+    noisy.noise = (struct noise){.stored = (float)stored,
+                                 .loaded = (float)fine,
+                                 .special = (float)fine,
+                                 .key = (unsigned)which,
+                                 .lean = lean_of(which),
+                                 .order = which == 0  ? AS_BUILT
+                                          : which % 2 ? BACKWARDS
+                                                      : FORWARDS};
+    if (which % 2) {
+        noisy.between_as = &t->call;
+        noisy.between_key = which;
+    }
+    if (at_sites) {
+        noisy.noise.at_sites = (float)stored;
+        noisy.noise.sites = ~0u;
+    }
+    const int e = see_oracle(t, &t->reach, &noisy, moved, at_sites);
+    tensors_free(moved);
+    return e;
+}
+
+/* Round the results to the types of the case. */
+static void results_round(struct tensors *t, const struct call *f)
+{
+    FOR_RESULTS (f, i, grad)
+        if (!op_is_bytes(f, i))
+            values_round(call_type(f, i, grad), tensors_result(t, i, grad), op_count(f, i));
+}
+
+/* Compare the yardstick with the oracle at inputs near the case's, where its roundings differ, its sums
+ * in one order or the other.  Of a type coarser than float, every other sample is on inputs that
+ * float holds and the type does not, by the yardstick of float: on those that it holds sums are
+ * exact by luck. */
+static int sample_yardstick(struct truth *t, int which)
+{
+    static const double BESIDE[] = {0x1p-10, 0x1p-7, 0x1p-4};
+    const struct backend *own = yardstick(t->call.backend);
+    const struct backend *yard = which % 2 ? own : &ref32;
+    const double unit = coarsest_unit(&t->call);
+    const struct call there = call_on(&t->call, yard, NULL);
+    const struct call kept = call_on(&t->call, own, NULL);
+    struct run run = reference_on(t, yard);
+    struct tensors *moved = tensors_given(&t->call, t->inputs);
+
+    if (!moved)
+        return -1;
+    tensors_move(moved, &t->call, which % 2 ? unit : fmax(unit, BESIDE[which / 2 % COUNT(BESIDE)]),
+                 which);
+    tensors_round(moved, &there);
+    run.noise.order = which / 2 % 2 ? BACKWARDS : FORWARDS;
     struct tensors *oracle = reference_run(t, &ref64, moved);
-    struct tensors *other = oracle ? reference_run(t, yard, moved) : NULL;
+    struct tensors *other = oracle ? run_copy(&run, moved, NULL) : NULL;
     if (other)
-        see(t, &t->reach, other, oracle, 1);
+        results_round(other, &kept);
+    const int e = !other || see(t, &t->reach, other, oracle, &(const struct sight){1, 0});
+    tensors_free(moved);
     tensors_free(oracle);
     tensors_free(other);
-    return other ? 0 : -1;
+    return e ? -1 : 0;
 }
 
 /* Take one more sample of both.  The first is of the oracle alone, since the yardstick's results at
  * the case's own inputs are known. */
-static int sample(struct truth *t, int which)
+static int sample(struct truth *t)
 {
-    static const double BESIDE[] = {0x1p-10, 0x1p-7, 0x1p-4};
-    const double unit = coarsest_unit(&t->call);
-    const int both = which && yardstick(t->call.backend)->type == t->call.backend->type;
-    struct tensors *moved = tensors_given(&t->call, t->inputs);
-    struct tensors *beside = moved && both ? tensors_given(&t->call, t->inputs) : NULL;
-    int e = !moved || (both && !beside);
+    const int which = t->samples++;
+    const int both = which > 0 && yardstick(t->call.backend)->type == t->call.backend->type;
 
-    if (!e) {
-        tensors_perturb(moved, &t->call, unit, which);
-        e = sample_oracle(t, moved, unit, which);
-    }
-    if (!e && both) {
-        tensors_perturb(beside, &t->call,
-                        which % 2 ? unit : fmax(unit, BESIDE[which / 2 % COUNT(BESIDE)]), which);
-        e = sample_yardstick(t, beside);
-    }
-    tensors_free(moved);
-    tensors_free(beside);
-    return e ? -1 : 0;
+    return sample_oracle(t, which) || (both && sample_yardstick(t, which)) ? -1 : 0;
 }
 
 int truth_begin(struct truth *t)
@@ -169,9 +293,10 @@ int truth_begin(struct truth *t)
     double finer = types[t->call.backend->type].unit / types[yardstick(t->call.backend)->type].unit;
 
     memset(&t->reach, 0, sizeof t->reach);
-    t->samples = 1;
-    see(t, &t->reach, t->yard, t->oracle, finer);
-    return sample(t, 0);
+    t->declared = NULL;
+    t->samples = 0;
+    return see(t, &t->reach, t->yard, t->oracle, &(const struct sight){finer, 0}) || sample(t) ? -1
+                                                                                               : 0;
 }
 
 int truth_find(struct truth *t, const struct call *f, const struct tensors *inputs)
@@ -182,79 +307,181 @@ int truth_find(struct truth *t, const struct call *f, const struct tensors *inpu
     return t->yard ? truth_begin(t) : -1;
 }
 
+void truth_end(struct truth *t)
+{
+    reach_free(&t->reach);
+    while (t->declared) {
+        struct declared *next = t->declared->next;
+        reach_free(&t->declared->approximate);
+        reach_free(&t->declared->rounded);
+        free(t->declared);
+        t->declared = next;
+    }
+}
+
 void truth_free(struct truth *t)
 {
     tensors_free(t->oracle);
     tensors_free(t->yard);
+    truth_end(t);
 }
+
+/* ---- bounds ---- */
+
+/* At least so many units of the result's type, by measure. */
+static const double FLOOR[] = {2, 1, 0.25, 0.25, 1, 0.25};
+
+static double unit_of(const struct bounds *b, int arg, int grad)
+{
+    return types[call_type(&b->call, arg, grad)].unit;
+}
+
+enum { FIRST = 1, SECOND = 8, MOST = 32 }; /* samples */
 
 static void bounds_set(struct bounds *b)
 {
     const struct truth *t = b->truth;
+    const struct declared *k = b->declared;
 
-    FOR_RESULTS (&t->call, i, grad) {
-        const enum dtype type = call_type(&b->call, i, grad);
-        double unit = fmax(types[type].unit, impl_declares(&b->call)->unit);
-        double seen = fmax(X_OR_G(t->reach, i, grad), X_OR_G(b->approximate, i, grad));
-        double own = fmax(SLACK * seen, 4 * unit), rounded = X_OR_G(b->rounded, i, grad);
-        if (!(t->call.op->arg[i].flags & (WHOLE | BYTES | BIT_EXACT)))
-            X_OR_G(*b, i, grad) = rounded + own * (1 + rounded); /* own: of the rounded result */
-    }
+    FOR_RESULTS (&t->call, i, grad)
+        for (int m = 0; m < OF_ALL && has_bound(&t->call, i); m++) {
+            const double known = X_OR_G(t->reach, i, grad).whole.of[m];
+            const double approximate = k ? X_OR_G(k->approximate, i, grad).whole.of[m] : 0;
+            const double rounded = k ? X_OR_G(k->rounded, i, grad).whole.of[m] : 0;
+            const double own =
+                fmax(SLACK * fmax(known, approximate), FLOOR[m] * unit_of(b, i, grad));
+            X_OR_G(*b, i, grad).of[m] = rounded + own * (1 + rounded); /* own: of the rounded one */
+        }
 }
 
 void bounds_from(struct bounds *to, const struct call *f, struct truth *t)
 {
-    *to = (struct bounds){.truth = t, .call = *f, .samples = 1};
+    *to = (struct bounds){.truth = t, .call = *f, .samples = FIRST};
     bounds_set(to);
 }
 
-/* Run the oracle with special functions that are off by as much as the kernel's. */
-static int sample_approximate(struct bounds *b, int which)
+/* Slice i's largest, by either measure; 0 where nothing was seen. */
+static struct slice seen_of(const struct reached *s, int64_t i)
 {
-    const struct truth *t = b->truth;
+    return s->off ? (struct slice){s->off[i], s->gain[i], 0, 0} : (struct slice){0, 0, 0, 0};
+}
+
+struct slice bounds_of_slice(const struct bounds *b, int arg, int grad, int64_t i,
+                             const struct slice *want)
+{
+    static const struct reached none = {{{0}}, NULL, NULL};
+    const struct declared *k = b->declared;
+    const struct slice known = seen_of(&X_OR_G(b->truth->reach, arg, grad), i);
+    const struct slice about = seen_of(k ? &X_OR_G(k->approximate, arg, grad) : &none, i);
+    const struct slice rounded = seen_of(k ? &X_OR_G(k->rounded, arg, grad) : &none, i);
+    const double unit = unit_of(b, arg, grad) * want->size;
+
+    return (struct slice){
+        rounded.off + fmax(SLACK * fmax(known.off, about.off), FLOOR[BY_SLICE] * unit),
+        rounded.gain + fmax(SLACK * fmax(known.gain, about.gain), FLOOR[BY_SLICE_GAIN] * unit), 0,
+        0};
+}
+
+struct whole bound_of_max(double bound)
+{
+    return (struct whole){{bound, INFINITY, INFINITY, INFINITY}};
+}
+
+struct whole bound_of_both(const struct whole *one, const struct whole *other)
+{
+    return (struct whole){{one->of[BY_MAX] + other->of[BY_MAX], one->of[BY_RMS] + other->of[BY_RMS],
+                           INFINITY, INFINITY}};
+}
+
+/* ---- declarations ---- */
+
+/* What the kernel's declarations do in this case, kept in the truth; NULL after err_set(). */
+static struct declared *declared_by(struct truth *t, const struct impl *k)
+{
+    struct declared *d = t->declared;
+
+    while (d && d->kernel != k)
+        d = d->next;
+    if (d)
+        return d;
+    if (!(d = calloc(1, sizeof *d)))
+        return err_null("no memory for what a kernel declares");
+    d->kernel = k;
+    d->next = t->declared;
+    return t->declared = d;
+}
+
+/* Run the oracle with special functions that are off by as much as the kernel's, all too large, all
+ * too small, and then at random, and with the sites that it stores. */
+static int sample_approximate(const struct truth *t, struct declared *d)
+{
+    const int which = d->samples;
     struct run c = reference_on(t, &ref64);
 
-    c.noise =
-        (struct noise){.special = (float)impl_declares(&b->call)->unit, .key = (unsigned)which};
-    return c.noise.special > 0 ? see_oracle(t, &b->approximate, &c, t->inputs) : 0;
+    c.noise = (struct noise){.special = (float)d->kernel->unit,
+                             .key = (unsigned)which,
+                             .at_sites = (float)types[t->call.backend->type].unit,
+                             .sites = op_sites(t->call.op, d->kernel->stores),
+                             .cut = (float)d->kernel->cut,
+                             .lean = lean_of(which)};
+    if (!(c.noise.special > 0) && !c.noise.sites && !(c.noise.cut > 0))
+        return 0;
+    return see_oracle(t, &d->approximate, &c, t->inputs, 0);
 }
 
 /* Run the oracle on the inputs as the kernel rounds them. */
-static int see_rounded(struct bounds *b)
+static int see_rounded(const struct truth *t, struct declared *d)
 {
-    const struct truth *t = b->truth;
     const struct op *o = t->call.op;
-    const struct impl *k = impl_declares(&b->call);
     const struct run exact = reference_on(t, &ref64);
 
-    if (!k->rounds)
+    if (!d->kernel->rounds)
         return 0;
     struct tensors *rounded = tensors_given(&t->call, t->inputs);
     for (int i = 0; rounded && i < o->n_args; i++)
         if (o->arg[i].flags & IN && !(o->arg[i].flags & (WHOLE | BYTES)) && rounded->x[i])
-            k->rounds(&t->call, i, rounded->x[i]);
-    const int e = !rounded || see_oracle(t, &b->rounded, &exact, rounded);
+            d->kernel->rounds(&t->call, i, rounded->x[i]);
+    const int e = !rounded || see_oracle(t, &d->rounded, &exact, rounded, 0);
     tensors_free(rounded);
     return e;
 }
 
-int bounds_sample_more(struct bounds *b)
+int bounds_know_kernel(const struct bounds *b)
 {
-    enum { MAX_SAMPLES = 64, MAX_OF_MUCH = 16 };
+    const struct impl *k = impl_declares(&b->call);
+    return b->declared || (!(k->unit > 0) && !k->rounds && !k->stores && !(k->cut > 0));
+}
+
+/* So many samples of what the kernel declares. */
+static int sample_declared(struct bounds *b, int n)
+{
+    struct truth *t = b->truth;
+    struct declared *d = b->declared = declared_by(t, impl_declares(&b->call));
+
+    if (!d)
+        return -1;
+    for (; d->samples < n; d->samples++)
+        if (sample_approximate(t, d) || (d->samples == 0 && see_rounded(t, d)))
+            return -1;
+    bounds_set(b);
+    return 0;
+}
+
+int bounds_sample_more(struct bounds *b, int few)
+{
     static const double MUCH = 1e9;
     struct truth *t = b->truth;
-    int most = op_reference_work(&t->call) > MUCH ? MAX_OF_MUCH : MAX_SAMPLES,
-        more = 4 * b->samples;
+    const int most = op_reference_work(&t->call) > MUCH && !few ? SECOND : MOST;
+    const int more = b->samples < SECOND ? SECOND : 4 * b->samples;
 
+    if (!bounds_know_kernel(b))
+        return !sample_declared(b, b->samples);
     if (more > most)
         return 0;
-    for (; b->samples < more; b->samples++) {
-        int e = 0;
-        if (b->samples == t->samples && !(e = sample(t, t->samples)))
-            t->samples++;
-        if (e || sample_approximate(b, b->samples) || (b->samples == 1 && see_rounded(b)))
+    while (t->samples < more)
+        if (sample(t))
             return 0;
-    }
+    b->samples = more;
     bounds_set(b);
-    return 1;
+    return !b->declared || !sample_declared(b, more);
 }

@@ -7,21 +7,28 @@
 #define CHECK_H
 
 #include "common/call/run.h"
+#include "common/judge/distance.h"
 
 struct verdict {
     const char *check; /* "parity", "differences", "repeat", "batch", ...; "goal", "default" */
     const char *backend, *kernel;
-    char tensor[32];   /* "out", "d_x"; of a time the pass */
-    double error;      /* max |a - b| / max |b|: see distance(); of a time seconds, as the bound */
+    char tensor[32]; /* "out", "d_x"; of a time the pass */
+    /* By the measure that is the largest part of its bound, or the furthest over it; of a slice as
+     * fractions of its root mean square, or where that is 0 of the tensor's; of a time seconds. */
+    double error;
     double norm;       /* |a - b|_2 / |b|_2 */
     double bound;      /* passes if error <= bound and is finite */
-    char worst[64];    /* index of the worst element, "[3,0,17]" */
-    int64_t first_bad; /* first time step where an element is over the bound, or -1 */
+    char worst[64];    /* index of the worst element, "[3,0,17]", or the slice "[3,:,:]" */
+    int64_t first_bad; /* first time step where an element, or the step, is over the bound, or -1 */
     int pass;
     int unjudged;             /* it did not fail, but the bound is too coarse to judge it */
     int missed;               /* a time over its bound that is only reported: it did not fail */
     const char *why;          /* or it was not looked at, for this reason; else NULL */
     int64_t judged, elements; /* how many of its elements were looked at, and how many it has */
+    const char *distance; /* the name of the measure; "" of bits, and where nothing was measured */
+    int64_t at;           /* where the worst is: flat index, and a bit for each axis on which the */
+    unsigned fixed;       /* ... slice has one index; all of them for an element */
+    int64_t slices, coarse; /* how many slices it has, and of these those that cannot be judged */
 };
 
 struct verdicts {
@@ -42,19 +49,8 @@ int verdict_of_time(const struct verdict *v);
 /* "pass", "fail", "missed", "not judged", or "cannot be judged". */
 const char *verdict_word(const struct verdict *v);
 
-/* ---- distances (compare.c) ---- */
+/* ---- results ---- */
 
-/* The distance of a from b, the correct values.  Where b is finite, a must be finite, and the
- * distance is max |a - b| / max |b| over these elements.  Where b is NaN or infinite, a must be NaN
- * or the same infinity.  Otherwise the distance is infinite. */
-/* max |a - b| / max |b| and |a - b| / |b|; without the divisor if all of b is 0. */
-struct distance {
-    double max, norm;
-    int64_t worst; /* flat index */
-};
-struct distance distance(const double *a, const double *b, int64_t n);
-/* Of bytes: max and norm are the share of them that differ, worst is the first that does. */
-struct distance bytes_distance(const unsigned char *a, const unsigned char *b, int64_t n);
 /* Are all bits equal, NaNs included? */
 int same_bits(const double *a, const double *b, int64_t n);
 
@@ -84,9 +80,22 @@ double coarsest_unit(const struct call *f);
 /* The reference with b's storage type; the oracle's own is scaled from ref32. */
 const struct backend *yardstick(const struct backend *b);
 
-/* For every result, output or gradient, the largest distance seen. */
+/* For every result, output or gradient, the largest that each distance was in samples, of all
+ * elements and of each slice (distance.h). */
+struct reached {
+    struct whole whole;
+    double *off, *gain; /* one for each slice, or NULL */
+};
 struct reach {
-    double x[MAX_ARGS], g[MAX_ARGS];
+    struct reached x[MAX_ARGS], g[MAX_ARGS];
+};
+
+/* What a kernel's declarations add to the errors of right results. */
+struct declared {
+    const struct impl *kernel; /* that declares them */
+    struct reach approximate, rounded;
+    int samples; /* of its own */
+    struct declared *next;
 };
 
 /* The reference values that kernels of b are judged by in one case: the results of oracle and
@@ -100,33 +109,46 @@ struct truth {
     struct call call;             /* of the case on b; of no kernel */
     const struct tensors *inputs; /* of the case; the caller owns them */
     struct reach reach;
-    int samples; /* taken so far */
+    int samples;               /* taken so far */
+    struct declared *declared; /* by kernels that were judged */
 };
 /* Nonzero after err_set(); to be freed in any case. */
 int truth_find(struct truth *t, const struct call *f, const struct tensors *inputs);
-/* The same if oracle, yard, call and inputs are set already. */
+/* The same if oracle, yard, call and inputs are set already; they stay the caller's, and truth_end()
+ * frees the rest. */
 int truth_begin(struct truth *t);
+void truth_end(struct truth *t);
 void truth_free(struct truth *t);
 
-/* The bound of kernel k for every result: SLACK times the largest distance in the truth, and at
- * least 4 units of the type in which the result is stored; 0 of whole numbers, of bytes and of what is BIT_EXACT.  One
- * sample can be small by chance, and can miss a place where a slope jumps: before a result is judged too far, more samples are
- * taken; and of a kernel with approximate instructions, the oracle's distance from itself where its
- * special functions are off by as much as the kernel declares.  Of a kernel that rounds its inputs
- * (impl.rounds) the oracle's distance from itself on the rounded inputs is added, once and without
- * SLACK: it is what that rounding does, not a sample. */
+/* The bounds of kernel k for every result, of each distance: SLACK times the largest in the truth,
+ * and at least so many units of the type in which the result is stored: 2 of max, 1 of rms and of a
+ * slice, 1/4 of gain, offset and a slice's gain.  They are 0 of whole numbers, of bytes and of what
+ * is BIT_EXACT.  One sample can be small by chance, and can miss a place where a slope jumps: before
+ * a result is judged too far, more samples are taken; and of a kernel with approximate instructions,
+ * the oracle's distance from itself where its special functions are off by as much as the kernel
+ * declares.  Of a kernel that rounds its inputs (impl.rounds) the oracle's distance from itself on
+ * the rounded inputs is added, once and without SLACK: it is what that rounding does, not a sample.
+ * They are good as long as the truth is. */
 struct bounds {
-    double x[MAX_ARGS], g[MAX_ARGS];
-    struct reach approximate, rounded;
+    struct whole x[MAX_ARGS], g[MAX_ARGS];
     int samples; /* that it takes account of */
     struct truth *truth;
-    struct call call; /* of the kernel */
+    struct declared *declared; /* in the truth; NULL: nothing, as yet */
+    struct call call;          /* of the kernel */
 };
 enum { SLACK = 8 };
 void bounds_from(struct bounds *to, const struct call *f, struct truth *t);
-/* Take samples until there are four times as many, and update the bounds; 0: there are enough,
- * which for a case of much work is sooner. */
-int bounds_sample_more(struct bounds *b);
+/* Take samples of what the kernel declares, then of all until there are 8, then 32, and update the
+ * bounds; 0: there are enough, which for a case of much work are 8, unless what is off are a `few`
+ * slices, where a slope may jump. */
+int bounds_sample_more(struct bounds *b, int few);
+/* Do they allow for what the kernel declares, if it declares anything? */
+int bounds_know_kernel(const struct bounds *b);
+/* Those of slice i of a result, where `want` is what is known of the correct one: off, gain. */
+struct slice bounds_of_slice(const struct bounds *b, int arg, int grad, int64_t i,
+                             const struct slice *want);
+/* Bounds that look at max alone. */
+struct whole bound_of_max(double bound);
 
 /* What a result should be: the oracle's, or, where the contract has one right value in each type
  * (BIT_EXACT), the yardstick's. */
@@ -145,12 +167,23 @@ struct distance pair_distance(const struct tensor_pair *pair);
 int pair_same(const struct tensor_pair *pair);
 struct tensor_pair tensor_pair(const struct call *c, int arg, int grad, const struct tensors *got,
                                const struct tensors *want);
-/* Bound 0 requires equal bits.  The bound of bytes is 0, whatever is given. */
+/* By the largest element, or by all measures of all elements.  Bound 0 requires equal bits.  The
+ * bound of bytes is 0, whatever is given. */
 int check_tensor(const char *check, const struct tensor_pair *pair, double bound,
                  struct verdicts *list);
-/* The same with the bound of that result. */
+int check_whole(const char *check, const struct tensor_pair *pair, const struct whole *bound,
+                struct verdicts *list);
+/* By all measures, of slices too, within the bounds of that result: `got` against what it should
+ * be. */
 int check_within(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
                  struct verdicts *list);
+/* Is it within the bounds as they are?  -1 after err_set(). */
+int is_within(const struct tensor_pair *pair, const struct bounds *bounds);
+/* Two results of a kernel, by max and rms: each may be off by the bound. */
+int check_both(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
+               struct verdicts *list);
+/* The sum of two bounds, for max and rms; other measures are free. */
+struct whole bound_of_both(const struct whole *one, const struct whole *other);
 
 /* ---- differences (differences.c) ---- */
 

@@ -65,90 +65,13 @@ struct verdict *verdict_add(struct verdicts *list, const char *check, const char
         return err_null("no memory for %d verdicts", list->n + 1);
     list->v = v;
     v += list->n++;
-    *v = (struct verdict){.check = check, .backend = b->name, .kernel = k->name, .first_bad = -1};
+    *v = (struct verdict){
+        .check = check, .backend = b->name, .kernel = k->name, .first_bad = -1, .distance = ""};
     snprintf(v->tensor, sizeof v->tensor, "%s", tensor);
     return v;
 }
 
-/* ---- distances ---- */
-
-/* The sums and maxima of distance(), of one chunk or of all elements. */
-struct partial {
-    double worst, size, sum, all;
-    int64_t at;
-    int infinitely;
-};
-
-/* Are both the same value, or both NaN? */
-static int alike(double a, double b)
-{
-    return a == b || (isnan(a) && isnan(b));
-}
-
-static struct partial partial_distance(const double *a, const double *b, int64_t from, int64_t to)
-{
-    struct partial p = {.at = from};
-
-    for (int64_t i = from; i < to; i++) {
-        if (!isfinite(b[i]) && alike(a[i], b[i]))
-            continue;
-        double off = fabs(a[i] - b[i]);
-        if (!isfinite(off))
-            return (struct partial){.at = i, .infinitely = 1};
-        if (off > p.worst) {
-            p.worst = off;
-            p.at = i;
-        }
-        p.size = fmax(p.size, fabs(b[i]));
-        p.sum += off * off;
-        p.all += b[i] * b[i];
-    }
-    return p;
-}
-
-/* All chunks have one size, so that the sums do not depend on the number of threads. */
-struct distance distance(const double *a, const double *b, int64_t n)
-{
-    enum { CHUNK = 1 << 16, MANY = 1 << 8 }; /* part[] is on the stack */
-    struct partial whole = {.at = 0}, part[MANY];
-
-    for (int64_t from = 0; from < n; from += (int64_t)CHUNK * MANY) {
-        int64_t left = (n - from + CHUNK - 1) / CHUNK, chunks = left < MANY ? left : MANY;
-        #pragma omp parallel for if (chunks > 1)
-        for (int64_t p = 0; p < chunks; p++) {
-            int64_t begin = from + p * CHUNK, end = begin + CHUNK;
-            part[p] = partial_distance(a, b, begin, end < n ? end : n);
-        }
-        for (int64_t p = 0; p < chunks; p++) {
-            if (part[p].infinitely)
-                return (struct distance){INFINITY, INFINITY, part[p].at};
-            if (part[p].worst > whole.worst) {
-                whole.worst = part[p].worst;
-                whole.at = part[p].at;
-            }
-            whole.size = fmax(whole.size, part[p].size);
-            whole.sum += part[p].sum;
-            whole.all += part[p].all;
-        }
-    }
-    double size = whole.size > 0 ? whole.size : 1, all = whole.all > 0 ? whole.all : 1;
-    return (struct distance){whole.worst == 0 ? 0 : whole.worst / size,
-                             whole.sum == 0 ? 0 : sqrt(whole.sum / all), whole.at};
-}
-
-struct distance bytes_distance(const unsigned char *a, const unsigned char *b, int64_t n)
-{
-    int64_t differ = 0, first = n;
-
-    #pragma omp parallel for reduction(+ : differ) reduction(min : first)
-    for (int64_t i = 0; i < n; i++)
-        if (a[i] != b[i]) {
-            differ++;
-            first = i < first ? i : first;
-        }
-    const double share = differ ? (double)differ / (double)n : 0;
-    return (struct distance){share, share, differ ? first : 0};
-}
+/* ---- results ---- */
 
 struct distance pair_distance(const struct tensor_pair *pair)
 {
@@ -167,8 +90,6 @@ int same_bits(const double *a, const double *b, int64_t n)
 {
     return memcmp(a, b, n * sizeof *a) == 0;
 }
-
-/* ---- results ---- */
 
 int op_results(const struct call *f, int arg, int grad)
 {
@@ -223,7 +144,14 @@ static int is_good(const struct tensor_pair *pair, int64_t i, double most)
 
     if (op_is_bytes(pair->call, pair->arg))
         return ((const unsigned char *)got)[i] == ((const unsigned char *)want)[i];
-    return alike(got[i], want[i]) || fabs(got[i] - want[i]) <= most;
+    return same_value(got[i], want[i]) || fabs(got[i] - want[i]) <= most;
+}
+
+/* The time step that all of a slice is of, or -1. */
+static int64_t step_of(const struct call *f, int arg, int64_t flat, unsigned fixed)
+{
+    const char *shape = op_shape(f, arg), *axis = op_time(f) ? strchr(shape, op_time(f)) : NULL;
+    return axis && fixed >> (axis - shape) & 1 ? time_of(f, arg, flat) : -1;
 }
 
 static int64_t first_bad_step(const struct tensor_pair *pair, double bound)
@@ -249,28 +177,149 @@ struct tensor_pair tensor_pair(const struct call *c, int arg, int grad, const st
                                 tensors_values(want, arg, grad)};
 }
 
+/* ---- by its measures ---- */
+
+/* The measure of a result that is the largest part of its bound. */
+struct worst {
+    enum distance_by by;
+    double error, bound;
+    int64_t at; /* flat index */
+    unsigned fixed;
+    int64_t coarse;       /* slices that cannot be judged */
+    int64_t off, far_off; /* those that are over their bound, and over 100 times it */
+};
+
+static double part_of(double error, double bound)
+{
+    return error <= 0 || bound == INFINITY ? 0 : bound > 0 ? error / bound : INFINITY;
+}
+
+static int is_worse(const struct worst *w, double error, double bound)
+{
+    return part_of(error, bound) > part_of(w->error, w->bound);
+}
+
+static const unsigned ALL_FIXED = (1u << MAX_RANK) - 1;
+
+static struct worst worst_of_all(const struct distances *d, const struct whole *bound)
+{
+    struct worst w = {BY_MAX, d->whole.of[BY_MAX], bound->of[BY_MAX], d->worst, ALL_FIXED, 0, 0, 0};
+
+    for (enum distance_by m = BY_RMS; m < OF_ALL; m++)
+        if (is_worse(&w, d->whole.of[m], bound->of[m])) {
+            w.by = m;
+            w.error = d->whole.of[m];
+            w.bound = bound->of[m];
+        }
+    return w;
+}
+
+enum { LEAST_FOR_GAIN = 16 }; /* elements of a slice */
+static const double FAR_OFF = 100;
+
+/* One measure of a slice, which is so large. */
+static void look_at_slice(struct worst *w, enum distance_by by, const double found[2], double size,
+                          const struct slices *s, int64_t i)
+{
+    if (!is_worse(w, found[0], found[1]))
+        return;
+    size = size > 0 ? size : 1;
+    w->by = by;
+    w->error = found[0] / size;
+    w->bound = found[1] / size;
+    w->at = slice_at(s, i, &w->fixed);
+}
+
+static void worst_of_slices(struct worst *w, const struct distances *d, const struct bounds *b,
+                            int arg, int grad)
+{
+    for (int64_t i = 0; i < d->slices.n; i++) {
+        const struct slice *e = &d->slice[i];
+        const struct slice most = bounds_of_slice(b, arg, grad, i, e);
+        const int gains = e->n >= LEAST_FOR_GAIN;
+        look_at_slice(w, BY_SLICE, (double[]){e->off, most.off}, e->size, &d->slices, i);
+        if (gains)
+            look_at_slice(w, BY_SLICE_GAIN, (double[]){e->gain, most.gain}, e->size, &d->slices, i);
+        w->off += part_of(e->off, most.off) > 1 || (gains && part_of(e->gain, most.gain) > 1);
+        w->far_off += part_of(e->off, most.off) > FAR_OFF;
+        w->coarse += most.off >= e->size && (!gains || most.gain >= e->size) && most.off > 0;
+    }
+}
+
+/* Of bytes, and of what must have equal bits. */
+static int check_bits(struct verdict *v, const struct tensor_pair *pair)
+{
+    const struct distance d = pair_distance(pair);
+
+    v->error = d.max;
+    v->norm = d.norm;
+    v->pass = pair_same(pair);
+    v->at = d.worst;
+    v->fixed = ALL_FIXED;
+    return 0;
+}
+
+static void verdict_set(struct verdict *v, const struct distances *d, const struct worst *w)
+{
+    v->error = w->error;
+    v->norm = d->whole.of[BY_RMS];
+    v->bound = w->bound;
+    v->distance = distance_names[w->by];
+    v->at = w->at;
+    v->fixed = w->fixed;
+    v->slices = d->slices.n;
+    v->coarse = w->coarse;
+    v->pass = part_of(w->error, w->bound) <= 1;
+}
+
+/* Where it is worst, and where it goes wrong. */
+static void place_verdict(struct verdict *v, const struct tensor_pair *pair, double most)
+{
+    values_place(pair->call, pair->arg, v->at, v->fixed, v->worst, sizeof v->worst);
+    v->first_bad = v->pass ? -1 : first_bad_step(pair, most);
+    if (!v->pass && v->first_bad < 0 && v->fixed != ALL_FIXED)
+        v->first_bad = step_of(pair->call, pair->arg, v->at, v->fixed);
+}
+
+static struct verdict *verdict_on(const char *check, const struct tensor_pair *pair,
+                                  struct verdicts *list)
+{
+    const struct call *c = pair->call;
+    char name[32];
+
+    tensor_name(c->op, pair->arg, pair->grad, name);
+    struct verdict *v = verdict_add(list, check, name, c->backend, c->kernel);
+    if (v)
+        v->judged = v->elements = op_count(c, pair->arg);
+    return v;
+}
+
+int check_whole(const char *check, const struct tensor_pair *pair, const struct whole *bound,
+                struct verdicts *list)
+{
+    const int bits = op_is_bytes(pair->call, pair->arg) || !(bound->of[BY_MAX] > 0);
+    struct verdict *v = verdict_on(check, pair, list);
+    struct distances d = {.slice = NULL};
+    int e = !v;
+
+    if (!e && bits)
+        check_bits(v, pair);
+    else if (!e && !(e = distances_find(&d, pair->call, pair->arg, pair->got, pair->want))) {
+        const struct worst w = worst_of_all(&d, bound);
+        verdict_set(v, &d, &w);
+        v->slices = 0;
+    }
+    if (!e)
+        place_verdict(v, pair, bits ? 0 : bound->of[BY_MAX]);
+    distances_free(&d);
+    return e ? -1 : 0;
+}
+
 int check_tensor(const char *check, const struct tensor_pair *pair, double bound,
                  struct verdicts *list)
 {
-    const struct call *c = pair->call;
-    const int64_t n = op_count(c, pair->arg);
-    const struct distance d = pair_distance(pair);
-    char name[32];
-
-    bound = op_is_bytes(c, pair->arg) ? 0 : bound;
-    tensor_name(c->op, pair->arg, pair->grad, name);
-    struct verdict *v = verdict_add(list, check, name, c->backend, c->kernel);
-    if (!v)
-        return -1;
-    v->error = d.max;
-    v->norm = d.norm;
-    v->bound = bound;
-    v->judged = v->elements = n;
-    v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound : pair_same(pair);
-    values_index(c, pair->arg, d.worst, v->worst, sizeof v->worst);
-    if (!v->pass)
-        v->first_bad = first_bad_step(pair, bound);
-    return 0;
+    const struct whole most = bound_of_max(bound);
+    return check_whole(check, pair, &most, list);
 }
 
 /* ---- within its bound ---- */
@@ -295,19 +344,32 @@ static int finite_inputs(const struct truth *t)
     return 1;
 }
 
+static struct worst worst_of(const struct distances *d, const struct bounds *b, int arg, int grad)
+{
+    struct worst w = worst_of_all(d, &X_OR_G(*b, arg, grad));
+    worst_of_slices(&w, d, b, arg, grad);
+    return w;
+}
+
 /* Values of the oracle that are not finite, from inputs that are, have overflowed in double: the
  * order of operations says whether one is infinite or NaN.  Is the result right but for that? */
-static int right_but_overflow(const struct tensor_pair *pair, const struct truth *t, double bound)
+static int right_but_overflow(const struct tensor_pair *pair, const struct bounds *b)
 {
     const double *got = pair->got, *want = pair->want;
     int64_t n = op_count(pair->call, pair->arg);
+    struct distances d = {.slice = NULL};
 
-    if (op_is_bytes(pair->call, pair->arg) || !finite_inputs(t) || all_finite(want, n))
+    if (!finite_inputs(b->truth) || all_finite(want, n))
         return 0;
     double *but = malloc(n * sizeof *but);
     for (int64_t i = 0; but && i < n; i++)
         but[i] = isfinite(want[i]) || isfinite(got[i]) ? got[i] : want[i];
-    const int right = but && distance(but, want, n).max <= bound;
+    int right = but && !distances_find(&d, pair->call, pair->arg, but, want);
+    if (right) {
+        const struct worst w = worst_of(&d, b, pair->arg, pair->grad);
+        right = part_of(w.error, w.bound) <= 1;
+    }
+    distances_free(&d);
     free(but);
     return right;
 }
@@ -318,29 +380,100 @@ const void *truth_wants(const struct truth *t, int arg, int grad)
     return tensors_values(exact ? t->yard : t->oracle, arg, grad);
 }
 
-/* With a bound of 1 or more even a result that is far off passes, so that nothing is shown.  A
- * bound is infinite where values in the yardstick overflow its type. */
-int check_within(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
-                 struct verdicts *list)
+/* Are most slices further off than any right result was by the first bounds?  Where a slope jumps at
+ * a tie, a few are. */
+static int is_far_off(const struct worst *w, const struct distances *d)
+{
+    return 2 * w->far_off > d->slices.n;
+}
+
+/* The measures within the bounds, after as many samples as it takes. */
+static struct worst sampled_worst(const struct distances *d, const struct tensor_pair *pair,
+                                  struct bounds *b)
+{
+    struct worst w;
+
+    do
+        w = worst_of(d, b, pair->arg, pair->grad);
+    while (part_of(w.error, w.bound) > 1 && !(is_far_off(&w, d) && bounds_know_kernel(b)) &&
+           bounds_sample_more(b, 16 * w.off < d->slices.n));
+    return w;
+}
+
+/* With bounds of 1 or more even a result that is far off passes, so that nothing is shown.  A bound
+ * is infinite where values in the yardstick overflow its type. */
+static void note_unjudged(struct verdict *v, const struct whole *bound, double max)
 {
     static const double FAR = 0x1p-6;
-    int at = list->n;
-    const double *bound = &X_OR_G(*bounds, pair->arg, pair->grad);
-    const int exact = pair->call->op->arg[pair->arg].flags & BIT_EXACT;
+    const int coarse = bound->of[BY_MAX] >= 1 && bound->of[BY_RMS] >= 1 && bound->of[BY_GAIN] >= 1;
 
-    do {
-        list->n = at;
-        if (check_tensor(check, pair, *bound, list))
-            return -1;
-    } while (!list->v[at].pass && *bound > 0 && bounds_sample_more(bounds));
-    struct verdict *v = &list->v[at];
-    if (exact && v->error == 0) { /* but for the signs of zeros */
+    v->unjudged |= coarse && v->pass && !(max <= FAR);
+}
+
+/* A result that has the bits which it should have, but for the signs of zeros. */
+static int check_exact(const char *check, const struct tensor_pair *pair, struct verdicts *list)
+{
+    if (check_tensor(check, pair, 0, list))
+        return -1;
+    struct verdict *v = &list->v[list->n - 1];
+    if (v->error == 0 && pair->call->op->arg[pair->arg].flags & BIT_EXACT) {
         v->pass = 1;
         v->first_bad = -1;
     }
-    int overflow = !v->pass && !exact && right_but_overflow(pair, bounds->truth, *bound);
-    v->pass |= *bound == INFINITY || overflow;
-    v->unjudged = overflow || (*bound >= 1 && v->pass && !(v->error <= FAR));
+    return 0;
+}
+
+int check_within(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
+                 struct verdicts *list)
+{
+    const struct whole *bound = &X_OR_G(*bounds, pair->arg, pair->grad);
+    struct distances d;
+
+    if (!(bound->of[BY_MAX] > 0))
+        return check_exact(check, pair, list);
+    struct verdict *v = verdict_on(check, pair, list);
+    const int e = !v || distances_find(&d, pair->call, pair->arg, pair->got, pair->want);
+    if (!v)
+        return -1;
+    if (!e) {
+        const struct worst w = sampled_worst(&d, pair, bounds);
+        verdict_set(v, &d, &w);
+        if (!v->pass && right_but_overflow(pair, bounds))
+            v->pass = v->unjudged = 1;
+        note_unjudged(v, bound, d.whole.of[BY_MAX]);
+        place_verdict(v, pair, bound->of[BY_MAX]);
+    }
+    distances_free(&d);
+    return e ? -1 : 0;
+}
+
+int is_within(const struct tensor_pair *pair, const struct bounds *bounds)
+{
+    struct distances d;
+
+    if (!(X_OR_G(*bounds, pair->arg, pair->grad).of[BY_MAX] > 0))
+        return pair_same(pair);
+    if (distances_find(&d, pair->call, pair->arg, pair->got, pair->want))
+        return -1;
+    const struct worst w = worst_of(&d, bounds, pair->arg, pair->grad);
+    distances_free(&d);
+    return part_of(w.error, w.bound) <= 1;
+}
+
+int check_both(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
+               struct verdicts *list)
+{
+    const struct whole *bound = &X_OR_G(*bounds, pair->arg, pair->grad);
+    const int at = list->n;
+
+    do {
+        const struct whole both = bound_of_both(bound, bound);
+        list->n = at;
+        if (check_whole(check, pair, &both, list))
+            return -1;
+    } while (!list->v[at].pass && bound->of[BY_MAX] > 0 && bounds_sample_more(bounds, 0));
+    struct verdict *v = &list->v[at];
+    v->unjudged = v->pass && bound->of[BY_MAX] >= 1 && bound->of[BY_RMS] >= 1 && v->error > 0;
     return 0;
 }
 

@@ -18,7 +18,7 @@
  * outputs), plus 2 |r|.  Where that is too much, other steps are tried: shorter ones while
  * something is not smooth within the step, longer ones while roundings dominate.  Where none is
  * sure enough (a tie, an input exactly where a slope jumps), the gradient is compared at a point
- * near this one, where the oracle runs again.  The bound is SLACK times the uncertainty of the
+ * near this one, where the oracle runs again.  The bound is FACTOR times the uncertainty of the
  * best estimate. */
 #include "config.h"
 
@@ -29,6 +29,8 @@
 
 #include "common/base/err.h"
 #include "common/judge/check.h"
+
+enum { FACTOR = 8 };
 
 enum { LEVELS = 3, SHORTER = 6, LONGER = 2, PERTURBATIONS = 3, POINTS = 3 };
 /* The first steps: of one element, and of all at once, where a step goes much further. */
@@ -364,7 +366,7 @@ static int estimate(const struct probe *p, double size, double expected, struct 
         e = p->stop && *p->stop ? err_set("interrupted") : romberg(p, h, &s[n++]);
         const struct slope *is = &s[n - 1], *was = n - 2 >= LONGER ? &s[n - 2] : NULL;
         sure = !e && is->unsure <= SURE * size &&
-               fabs(is->value - expected) <= SLACK * is->unsure + 0x1p-52 * size;
+               fabs(is->value - expected) <= FACTOR * is->unsure + 0x1p-52 * size;
         *to = *is;
         if (was && 2 * was->rounding > was->unsure)
             break;
@@ -408,7 +410,7 @@ static void settle(struct verdict *v, double size, double natural)
  * the bound stays, so that a wrong gradient fails. */
 static double with_between(const struct probe *p, double error, double bound, double size)
 {
-    const double wider = bound + SLACK * p->at->between[p->arg] / size;
+    const double wider = bound + FACTOR * p->at->between[p->arg] / size;
 
     return error > bound && wider <= VACUOUS ? wider : bound;
 }
@@ -433,7 +435,7 @@ static int check_elements(struct probe *p, struct verdicts *list)
     }
     if (!e) {
         const double of = size > 0 ? size : 1;
-        bound = with_between(p, off / of, SLACK * bound / of, of);
+        bound = with_between(p, off / of, FACTOR * bound / of, of);
         if (size == 0) /* no scale of its own: the elements must be 0 within the bound */
             for (int64_t i = 0; i < p->n; i++)
                 numeric[i] = fabs(numeric[i]) <= bound ? 0 : numeric[i];
@@ -466,7 +468,7 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
         double off = fabs(s.value - (double)dot) / size;
         if (!(off <= error)) /* a NaN stays */
             error = off;
-        bound = fmax(bound, SLACK * (s.unsure + p->at->noise[p->arg]) / size);
+        bound = fmax(bound, FACTOR * (s.unsure + p->at->noise[p->arg]) / size);
     }
     char name[32];
     snprintf(name, sizeof name, "d_%s", p->op->arg[p->arg].name);

@@ -74,20 +74,19 @@ struct instance {
 struct side {
     struct call f;
     struct tensors *t;
+    struct truth truth;
     struct bounds bounds;
 };
 
 static int side_run(struct side *s)
 {
     const struct run c = {.call = s->f};
-    struct truth truth;
 
     tensors_round(s->t, &s->f);
-    int e = truth_find(&truth, &s->f, s->t);
-    if (!e)
-        bounds_from(&s->bounds, &s->f, &truth);
-    truth_free(&truth);
-    return e || run_op(&c, s->t, NULL);
+    if (truth_find(&s->truth, &s->f, s->t))
+        return -1;
+    bounds_from(&s->bounds, &s->f, &s->truth);
+    return run_op(&c, s->t, NULL);
 }
 
 static int prepare(const struct instance *inst, double shrink, struct side *l, struct side *r)
@@ -138,9 +137,9 @@ static void share_gradients(const struct op *o, const struct identity *id, struc
     }
 }
 
-/* One word of `same`: into want the right side's sum, and the loosest bound. */
+/* One word of `same`: into want the right side's sum, and to the bound theirs. */
 static int right_sum(const struct op *o, const struct side *r, char *names, int64_t n, double *want,
-                     double *bound)
+                     struct whole *bound)
 {
     memset(want, 0, n * sizeof *want);
     for (char *name = strtok(names, "+"); name; name = strtok(NULL, "+")) {
@@ -149,7 +148,7 @@ static int right_sum(const struct op *o, const struct side *r, char *names, int6
             return err_set("identity of %s: %s has another size or type", o->name, name);
         for (int64_t i = 0; i < n; i++)
             want[i] += tensors_result(r->t, arg, grad)[i];
-        *bound = fmax(*bound, X_OR_G(r->bounds, arg, grad));
+        *bound = bound_of_both(bound, &X_OR_G(r->bounds, arg, grad));
     }
     return 0;
 }
@@ -189,7 +188,8 @@ static int compare_sides(const struct instance *inst, struct side *l, struct sid
             e = compare_bytes(inst, l, r, arg, names, list);
             continue;
         }
-        double *want = malloc(n * sizeof *want), bound = X_OR_G(l->bounds, arg, grad);
+        struct whole bound = X_OR_G(l->bounds, arg, grad);
+        double *want = malloc(n * sizeof *want);
         const struct tensor_pair pair = {&l->f, arg, grad, tensors_result(l->t, arg, grad), want};
         if (!want)
             return err_set("no memory for an identity");
@@ -197,7 +197,7 @@ static int compare_sides(const struct instance *inst, struct side *l, struct sid
         if (!e && worst)
             *worst = fmax(*worst, distance(pair.got, want, n).max);
         if (!e && list)
-            e = check_tensor(inst->identity->name, &pair, bound, list);
+            e = check_whole(inst->identity->name, &pair, &bound, list);
         free(want);
     }
     return e;
@@ -212,6 +212,8 @@ static int compare_at(const struct instance *inst, double shrink, double *worst,
     if (!e)
         share_gradients(inst->op, inst->identity, &l, &r);
     e = e || side_run(&l) || side_run(&r) || compare_sides(inst, &l, &r, worst, list);
+    truth_free(&l.truth);
+    truth_free(&r.truth);
     tensors_free(l.t);
     tensors_free(r.t);
     return e ? -1 : 0;

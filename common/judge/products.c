@@ -483,9 +483,9 @@ static void decide(const struct checked *c, const struct buffers *b, int n, cons
             look_at(c, &b->suspect[i], &size, v);
     v->error /= size > 0 ? size : 1;
     do {
-        v->bound = X_OR_G(*bounds, c->arg, c->grad);
+        v->bound = X_OR_G(*bounds, c->arg, c->grad).of[BY_MAX];
         v->pass = v->error <= v->bound;
-    } while (!v->pass && bounds_sample_more(bounds));
+    } while (!v->pass && bounds_sample_more(bounds, 0));
     v->unjudged = v->pass && v->bound >= 1;
 }
 

@@ -60,7 +60,7 @@ static void reverse(void *values, struct extent a, size_t row)
 static int compare_one(const char *check, struct tensor_pair pair, struct bounds *loose,
                        struct verdicts *list)
 {
-    return loose ? check_within(check, &pair, loose, list) : check_tensor(check, &pair, 0, list);
+    return loose ? check_both(check, &pair, loose, list) : check_tensor(check, &pair, 0, list);
 }
 
 /* Compare all results of two runs: bit by bit, or within the bounds where

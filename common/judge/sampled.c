@@ -120,28 +120,29 @@ static double largest(const double *x, int64_t n)
     return most;
 }
 
-/* The place in the whole of the worst element, which the verdict has as one of the cut. */
+/* The place in the whole of the worst element, or slice, which the verdict has as one of the cut. */
 static void place_worst(const struct sampled *s, const struct cut *c,
                         const struct tensor_pair *pair, struct verdict *v)
 {
-    const int64_t n = op_count(&c->call, pair->arg);
-    const struct distance d = pair_distance(pair);
-
     const struct cut_places at = sample_places(&s->call, &s->sample, c->axes, pair->arg);
 
-    values_index(&s->call, pair->arg, place_of(&at, d.worst), v->worst, sizeof v->worst);
-    v->judged = n;
+    values_place(&s->call, pair->arg, place_of(&at, v->at), v->fixed, v->worst, sizeof v->worst);
+    v->judged = op_count(&c->call, pair->arg);
     v->elements = op_count(&s->call, pair->arg);
     if (op_time(&s->call) && strchr(c->axes, op_time(&s->call)))
         v->first_bad = -1; /* it counts sampled steps */
 }
 
-/* What the verdict of a result's sample says of all its elements. */
-static struct expected expected_of(const struct cut *c, int arg, int grad, const struct verdict *v,
+/* What a result's sample x says of all its elements. */
+static struct expected expected_of(const struct cut *c, int arg, int grad, const double *x,
                                    struct bounds *bounds)
 {
     const double *want = tensors_result(c->truth.oracle, arg, grad);
-    return (struct expected){fmax(v->bound / SLACK, v->error), largest(want, v->judged), bounds};
+    const int64_t n = op_count(&c->call, arg);
+    const double error =
+        fmax(X_OR_G(*bounds, arg, grad).of[BY_MAX] / SLACK, distance(x, want, n).max);
+
+    return (struct expected){error, largest(want, n), bounds};
 }
 
 static int not_judged(const struct call *f, int arg, int grad, struct verdicts *list)
@@ -185,14 +186,13 @@ static int check_result(const struct tensors *got, const struct call *f, struct 
     if (c)
         bounds_from(&bounds, f, &c->truth);
     int failed = (c && !x) || check_cut(x, s, arg, grad, &bounds, list);
+    if (!failed && c && p && *c->axes && list->v[list->n - 1].pass &&
+        isfinite(X_OR_G(bounds, arg, grad).of[BY_MAX])) {
+        const struct expected e = expected_of(c, arg, grad, x, &bounds);
+        failed = check_product(got, f, s, p, &e, list);
+    }
     free(x);
-    if (failed)
-        return -1;
-    const struct verdict *v = &list->v[list->n - 1];
-    if (!c || !p || !*c->axes || !v->pass || !isfinite(v->bound))
-        return 0;
-    const struct expected e = expected_of(c, arg, grad, v, &bounds);
-    return check_product(got, f, s, p, &e, list);
+    return failed ? -1 : 0;
 }
 
 int check_sampled(const struct tensors *got, const struct call *f, struct sampled *s,

@@ -301,6 +301,7 @@ const struct op op_attention = {
     .formula = "o = softmax(scale q k^T + bias) v over the keys that a query sees",
     .source = "common/ops/attention.h",
     SIGNATURE(attention, params, args),
+    .sites = "P dS",
     .axis = axes,
     .cases =
         "batch=1 steps=1 heads=1 dim=1; batch=2 steps=3 heads=1 keys=1 dim=4 mask=full; "

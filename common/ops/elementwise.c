@@ -67,6 +67,7 @@ const struct op op_swiglu = {
     .source = "common/ops/elementwise.h",
     ELEMENTWISE,
     SIGNATURE(swiglu, params, swiglu_args),
+    .sites = "silu",
     .cases = CASES,
     .cost = costs,
     .flops = swiglu_flops,

@@ -7,6 +7,7 @@
 struct unary { /* silu, relu */
     void *x, *y;
 };
+enum { SWIGLU_AT_SILU }; /* sites */
 struct swiglu {
     void *a, *b, *y;
 };

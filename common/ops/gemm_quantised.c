@@ -91,4 +91,5 @@ const struct op op_gemm_quantised = {
     .products = flops,
     .batch = 'M',
     .blas = 1,
+    .sites = "W",
 };

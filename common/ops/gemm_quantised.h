@@ -18,6 +18,7 @@ struct gemm_quantised {
 };
 
 /* The places of the parameters that follow quantised.h's. */
+enum { GEMM_QUANTISED_AT_W }; /* sites */
 enum { GEMM_QUANTISED_M = QUANTISED_DATA + 1, GEMM_QUANTISED_L };
 
 /* Matrix l of a call, as dequantise has it; `wide` is the size of a scale of nf4. */

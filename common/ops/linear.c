@@ -99,4 +99,5 @@ const struct op op_linear = {
     .specials = specials,
     .batch = 'M',
     .blas = 1,
+    .sites = "z dz",
 };

@@ -13,4 +13,5 @@ struct linear {
 
 /* The places of the parameters. */
 enum { LINEAR_M, LINEAR_C, LINEAR_D, LINEAR_BIAS, LINEAR_ACT };
+enum { LINEAR_AT_Z, LINEAR_AT_DZ }; /* sites */
 enum { ACT_NONE, ACT_SILU, ACT_RELU };

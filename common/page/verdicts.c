@@ -160,6 +160,7 @@ static void line_write(FILE *to, const struct line *l)
     html_value(to, margin);
     number(to, r->error);
     number(to, r->bound);
+    html_cell(to, r->distance);
     html_cell(to, r->worst);
     html_count(to, l->worst->trial->number);
     html_count(to, l->n);
@@ -173,6 +174,7 @@ static void single(FILE *to, const struct check_row *r)
     number(to, margin_of(r));
     number(to, r->error);
     number(to, r->bound);
+    html_cell(to, r->distance);
     html_cell(to, r->worst);
     html_verdict(to, r->verdict);
     fputs("</tr>\n", to);
@@ -187,7 +189,7 @@ static void trial(FILE *to, const struct page_group *g, const struct page_trial 
         return;
     snprintf(note, sizeof note, "%d verdicts", t->n_checks);
     page_trial_begin(to, g, t, 0, note);
-    html_table(to, "<Check|<Kernel|<Tensor|Error / bound|Error|Bound|<Where|<Verdict");
+    html_table(to, "<Check|<Kernel|<Tensor|Error / bound|Error|Bound|<Distance|<Where|<Verdict");
     for (int i = 0; i < t->n_checks; i++)
         single(to, &t->check[i]);
     html_table_end(to);
@@ -218,8 +220,9 @@ static int group(FILE *to, const struct page_dump *d, const struct page_group *g
     lines = find_lines(seen, n, line);
     snprintf(note, sizeof note, "%d verdicts", n);
     html_heading(to, g->op, note);
-    html_table(to, "<Check|<Kernel|<Tensor|<Verdict|<Error / bound|Worst|Error|Bound|<Where|"
-                   "Trial|Verdicts");
+    html_table(to,
+               "<Check|<Kernel|<Tensor|<Verdict|<Error / bound|Worst|Error|Bound|<Distance|<Where|"
+               "Trial|Verdicts");
     for (; shown < lines && page_take(to, left); shown++)
         line_write(to, &line[shown]);
     html_table_end(to);
@@ -243,8 +246,9 @@ static void failures(FILE *to, const struct page_dump *d)
                 continue;
             if (n == 1) {
                 fputs("<h3>Failed</h3>\n", to);
-                html_table(to, "Trial|<Check|<Kernel|<Tensor|Error / bound|Error|Bound|<Where|"
-                               "<Verdict|<Words of the trial");
+                html_table(
+                    to, "Trial|<Check|<Kernel|<Tensor|Error / bound|Error|Bound|<Distance|<Where|"
+                        "<Verdict|<Words of the trial");
             }
             fputs("<tr>", to);
             html_count(to, t->number);
@@ -252,6 +256,7 @@ static void failures(FILE *to, const struct page_dump *d)
             number(to, margin_of(&t->check[k]));
             number(to, t->check[k].error);
             number(to, t->check[k].bound);
+            html_cell(to, t->check[k].distance);
             html_cell(to, t->check[k].worst);
             html_verdict(to, t->check[k].verdict);
             fputs("<td><code>", to);

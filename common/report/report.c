@@ -214,20 +214,27 @@ static void unjudged_line(const struct report *p, const struct verdict *v)
         v->why ? v->why : why);
 }
 
+/* The name of the measure with a space, or "" of the largest element. */
+static const char *measured(const struct verdict *v, char text[32])
+{
+    snprintf(text, 32, "%s ", v->distance);
+    return !*v->distance || strcmp(v->distance, distance_names[BY_MAX]) == 0 ? "" : text;
+}
+
 /* The checks that failed, and those that cannot be judged. */
 static void failure_lines(struct report *p, int i, const struct result *r)
 {
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
-        char step[48] = "";
+        char step[48] = "", by[32];
         if (v->unjudged)
             unjudged_line(p, v);
         if (v->pass || verdict_of_time(v))
             continue;
         if (v->first_bad >= 0)
             snprintf(step, sizeof step, ", first at step %" PRId64, v->first_bad);
-        say(&p->screen, 6, "%s %s, %s: off by %.3g at %s, bound %.3g%s", v->backend, v->check,
-            v->tensor, v->error, *v->worst ? v->worst : "-", v->bound, step);
+        say(&p->screen, 6, "%s %s, %s: %soff by %.3g at %s, bound %.3g%s", v->backend, v->check,
+            v->tensor, measured(v, by), v->error, *v->worst ? v->worst : "-", v->bound, step);
     }
     goals_lines(&p->screen, i, r);
     if (r->failed)
@@ -251,15 +258,16 @@ static void check_records(struct report *p, int i, const struct result *r)
         missing_lines(p, i, r);
     for (int j = r->sampled ? YARDSTICK + 1 : 0; j < r->n_ran && p->x->repeats; j++)
         for (enum pass q = FORWARD; q < op_passes(r->trial->call.op); q++)
-            fprintf(p->screen.to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t\t\t%s\n", i + 1,
+            fprintf(p->screen.to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t\t\t\t%s\n", i + 1,
                     r->ran[j].call.backend->name, r->ran[j].call.kernel->name, pass_names[q],
                     r->ran[j].outcome.median[q], line);
     trips_tsv(p->screen.to, i + 1, r);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
-        fprintf(p->screen.to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\n",
-                i + 1, v->backend, v->kernel, v->check, v->tensor, v->error, v->bound,
-                verdict_word(v), v->judged, v->elements, line);
+        fprintf(p->screen.to,
+                "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\t%s\n", i + 1,
+                v->backend, v->kernel, v->check, v->tensor, v->error, v->bound, verdict_word(v),
+                v->judged, v->elements, v->distance, line);
     }
 }
 
@@ -505,7 +513,7 @@ void report_error(struct report *p, int i, const char *reason)
     if (p->screen.tsv && p->x->measure != MEASURE_CHECK) {
         say(&p->screen, 0, "%d: error: %s: %s", i + 1, why, p->x->trial[i].text);
     } else if (p->screen.tsv) {
-        fprintf(p->screen.to, "%d\t\t\terror\t%s\t\t\tfail\t\t\t%s\n", i + 1, why,
+        fprintf(p->screen.to, "%d\t\t\terror\t%s\t\t\tfail\t\t\t\t%s\n", i + 1, why,
                 p->x->trial[i].text);
     } else {
         begin_table(p, i);
@@ -562,9 +570,9 @@ static void comparison_record(const struct report *p, int i, const struct compar
 
     fprintf(p->screen.to, "%d\t%s\t%s\tbaseline\t%s\t", i + 1, t->backend, t->kernel, t->pass);
     if (c->pace == NOT_COMPARED)
-        fprintf(p->screen.to, "\t\tskip\t\t");
+        fprintf(p->screen.to, "\t\tskip\t\t\t");
     else
-        fprintf(p->screen.to, "%.6g\t%.6g\t%s\t\t", c->is.median / c->was.median,
+        fprintf(p->screen.to, "%.6g\t%.6g\t%s\t\t\t", c->is.median / c->was.median,
                 1 + c->limit / c->was.median, c->pace == SLOWER ? "fail" : "pass");
     fprintf(p->screen.to, "\t%s\n", p->x->trial[i].text);
 }

@@ -159,7 +159,11 @@ static int time_full(const struct task *task, const struct backend *const *list,
     if (!n || *task->stop)
         return 0;
     struct truth truth = result_truth(r);
-    return truth_begin(&truth) ? -1 : time_all(task, list, n, &(const struct judge){&truth, NULL});
+    const int e =
+        truth_begin(&truth) || time_all(task, list, n, &(const struct judge){&truth, NULL});
+
+    truth_end(&truth);
+    return e ? -1 : 0;
 }
 
 int timing_run(const struct task *task)

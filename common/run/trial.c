@@ -61,6 +61,7 @@ static int judge_all(const struct task *task)
     int e = truth_begin(&truth);
     for (int i = YARDSTICK; !e && i < r->n_ran && !*task->stop; i++)
         e = judge(task, &r->ran[i], &truth);
+    truth_end(&truth);
     return e;
 }
 

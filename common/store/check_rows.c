@@ -30,7 +30,10 @@ struct check_row check_row(const struct verdict *v)
                               .first_bad = v->first_bad,
                               .verdict = verdict_word(v),
                               .judged = v->judged,
-                              .elements = v->elements};
+                              .elements = v->elements,
+                              .distance = v->distance,
+                              .slices = v->slices,
+                              .coarse = v->coarse};
 }
 
 /* A table in memory: the rows that were there, whose strings are HDF5's, and new ones. */

@@ -21,7 +21,10 @@
     COLUMN(i, first_bad, NO_UNIT, IN_DUMP, NULL, 0)                                                \
     COLUMN(s, verdict, NO_UNIT, IN_DUMP, NULL, 0)                                                  \
     COLUMN(i, judged, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
-    COLUMN(i, elements, NO_UNIT, IN_DUMP, NULL, 0)
+    COLUMN(i, elements, NO_UNIT, IN_DUMP, NULL, 0)                                                 \
+    COLUMN(s, distance, NO_UNIT, IN_DUMP, NULL, 0)                                                 \
+    COLUMN(i, slices, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(i, coarse, NO_UNIT, IN_DUMP, NULL, 0)
 
 struct check_row {
     CHECK_COLUMNS(COLUMN_MEMBER)

@@ -148,7 +148,7 @@ OF_CALL(const char *, declines,
 
 #define KERNEL(bits, T)                                                                            \
     GPU_IMPL(static, bits, T, naive, "naive", "one thread per element of each result", work<T>,    \
-             declines, SIGMOID, SIGMOID_UNIT)
+             declines, SIGMOID, SIGMOID_UNIT, AND_STORES("dz"))
 GPU_TYPES(KERNEL);
 GPU_KERNEL_LIST(linear, 32, &linear_by_product32, &naive32);
 GPU_KERNEL_LIST(linear, _bf16, &linear_fused_bf16, &linear_by_product_bf16, &naive_bf16);

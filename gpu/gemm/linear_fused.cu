@@ -77,4 +77,4 @@ static const char *declines(const struct call *f)
 
 GPU_IMPL(extern "C", _bf16, bf16, linear_fused, "fused",
          "warpgroup products, bias and act before the sums are stored", work, declines, SIGMOID,
-         SIGMOID_UNIT);
+         SIGMOID_UNIT, AND_STORES("dz"));

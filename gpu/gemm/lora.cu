@@ -184,9 +184,12 @@ static size_t work(const struct call *f, enum pass p)
                                             "one thread per element of each result",               \
                                             {naive_forward<T>, naive_backward<T>},                 \
                                             naive_work<T>,                                         \
-                                            naive_declines};                                       \
+                                            naive_declines,                                        \
+                                            NULL,                                                  \
+                                            0,                                                     \
+                                            AND_STORES("h")};                                      \
     GPU_IMPL(static, bits, T, by_product, "product", "cuBLAS, added up in place", work<T>, NULL,   \
-             NULL, 0, 0, NULL, NULL, WITH_PRODUCTS);                                               \
+             NULL, 0, 0, NULL, NULL, WITH_PRODUCTS, THAT_STORES("h"));                             \
     GPU_KERNEL_LIST(lora, bits, &by_product##bits, &naive##bits)
 
 GPU_TYPES(KERNELS);

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._case import Case, Rows, Run
-from ._library import Error, call
+from ._library import DOUBLES, Error, call
 from ._table import INPUT, OUTPUT
 
 # Cases are drawn again with another seed so many times where a null answer would pass.
@@ -20,12 +20,13 @@ class Verdict(NamedTuple):
 
     check: str
     tensor: str
-    error: float  # max |a - b| / max |b|; infinite where a NaN is on one side alone
+    error: float  # of the distance that is the largest part of its bound; infinite where a NaN is on one side alone
     bound: float
-    worst: str = ""  # index of the worst element
+    worst: str = ""  # index of the worst element, or slice
     first_bad_step: int | None = None
     verdict: str = "pass"
     note: str = ""
+    distance: str = ""  # "max", "rms", "gain", "offset", "slice", "slice gain"; "": equal bits
 
 
 class Verdicts(Sequence[Verdict]):
@@ -70,13 +71,13 @@ class Verdicts(Sequence[Verdict]):
 
     def __str__(self) -> str:
         lines = [self.words,
-                 f"{'check':<16} {'tensor':<12} {'error':>8} {'bound':>8}  verdict"]
+                 f"{'check':<16} {'tensor':<12} {'error':>8} {'bound':>8}  {'distance':<10}  verdict"]
         for r in self._rows:
             where = f"  at {r.worst}" if r.verdict == "fail" and r.worst else ""
             step = f", first at step {r.first_bad_step}" if r.first_bad_step is not None else ""
             note = f": {r.note}" if r.note else ""
             lines.append(f"{r.check:<16} {r.tensor:<12} {r.error:8.1e} {r.bound:8.1e}  "
-                         f"{r.verdict}{where}{step}{note}")
+                         f"{r.distance:<10}  {r.verdict}{where}{step}{note}")
         lines.append(f"{len(self)} checks, {len(self.failed)} failed"
                      + (f", {len(self.powerless)} powerless" if self.powerless else "")
                      + (f", {len(self.unjudged)} cannot be judged" if self.unjudged else ""))
@@ -87,15 +88,8 @@ class Verdicts(Sequence[Verdict]):
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
     """max |a - b| / max |b| over what is finite in b; infinite where a is not as b is elsewhere."""
-    finite = np.isfinite(b)
-    other = ~finite
-    if np.any(~np.isfinite(a[finite])) or np.any(
-            ~((a[other] == b[other]) | (np.isnan(a[other]) & np.isnan(b[other])))):
-        return math.inf
-    if not np.any(finite):
-        return 0.0
-    off, scale = np.max(np.abs(a[finite] - b[finite])), np.max(np.abs(b[finite]))
-    return float(off / scale if scale else off)
+    x, y = (np.ascontiguousarray(z, np.float64) for z in (a, b))
+    return float(call("abl_distance", x.ctypes.data_as(DOUBLES), y.ctypes.data_as(DOUBLES), y.size))
 
 
 def _named(values: Any, names: list[str], what: str) -> dict[str, np.ndarray]:
@@ -169,9 +163,16 @@ class _Judge:
         for r in rows.rows():
             verdict = ("cannot be judged" if r.unjudged else "pass") if r.passed else "fail"
             made.append(Verdict(check, r.tensor.decode(), r.error, r.bound, r.worst.decode(),
-                                None if r.first_bad < 0 else r.first_bad, verdict))
-        self.rows += made
+                                None if r.first_bad < 0 else r.first_bad, verdict,
+                                distance=r.distance.decode()))
         return made
+
+    def would_pass(self, name: str, answer: np.ndarray) -> bool:
+        """Would this answer for the case's inputs pass as that result?"""
+        if self.case.tensor(name).bytes:
+            return False
+        x = np.ascontiguousarray(answer, np.float64)
+        return bool(call("abl_would_pass", self.case, name, x.ctypes.data_as(DOUBLES), x.size))
 
     def answers(self, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What the oracle has of the results that were given."""
@@ -205,7 +206,7 @@ def _powerless(judge: _Judge, rows: list[Verdict], want: Mapping[str, np.ndarray
         if row.verdict != "pass" or not right.size:
             continue
         for what, answer in _null_answers(right, other[row.tensor], inputs):
-            if row.bound >= distance(answer, right) > 0:
+            if distance(answer, right) > 0 and judge.would_pass(row.tensor, answer):
                 found[row.tensor] = what
                 break
     return found
@@ -226,20 +227,21 @@ def _judge_seed(judge: _Judge, seed: int) -> dict[str, str]:
     first = judge.run(inputs, upstream, "the first call")
     if not first:
         raise Error(f"the function gave no result of {judge.case.words}")
-    rows = judge.parity(first, "parity")
-    want = judge.answers(first)
-
     # The same arrays with other values: what was kept of the first call is wrong now.
-    judge.restore({**other_inputs, **other_upstream})
     for name, array in {**inputs, **upstream}.items():
         array[...] = {**other_inputs, **other_upstream}[name]
     fresh = judge.run(inputs, upstream, "the second call")
-    judge.parity(fresh, "fresh values")
-    other = judge.answers(first)
-
     # The first values once more, at other addresses.
     again = judge.run({n: a.copy() for n, a in first_inputs.items()},
                       {n: a.copy() for n, a in first_upstream.items()}, "the third call")
+
+    judge.restore({**other_inputs, **other_upstream})
+    fresh_rows = judge.parity(fresh, "fresh values")
+    other = judge.answers(first)
+    judge.restore({**first_inputs, **first_upstream})
+    rows = judge.parity(first, "parity")
+    want = judge.answers(first)
+    judge.rows += rows + fresh_rows
     for name, array in first.items():
         there = name in again
         same = there and array.tobytes() == again[name].tobytes()

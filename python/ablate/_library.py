@@ -32,7 +32,8 @@ class CVerdict(ctypes.Structure):
     _fields_ = [("check", c_char_p), ("backend", c_char_p), ("kernel", c_char_p),
                 ("tensor", c_char * 32), ("error", c_double), ("norm", c_double),
                 ("bound", c_double), ("worst", c_char * 64), ("first_bad", c_int64),
-                ("passed", c_int), ("unjudged", c_int)]
+                ("passed", c_int), ("unjudged", c_int), ("distance", c_char_p),
+                ("slices", c_int64), ("coarse", c_int64)]
 
 
 class CMember(ctypes.Structure):
@@ -88,6 +89,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "abl_judge": (HANDLE, [HANDLE, TEXT, TEXT, c_int]),
     "abl_judge_result": (HANDLE, [HANDLE, HANDLE]),
     "abl_expected": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
+    "abl_would_pass": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
+    "abl_distance": (c_double, [DOUBLES, DOUBLES, c_int64]),
     "abl_verdicts_free": (None, [HANDLE]),
     "abl_verdict": (c_int, [HANDLE, c_int, POINTER(CVerdict)]),
     "abl_call_new": (HANDLE, [TEXT, TEXT, c_int, TEXT]),

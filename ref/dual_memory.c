@@ -103,6 +103,7 @@ struct work {
     real *z, *read, *g;                      /* [T,B,D]: of a gate; backward dg is in g */
     real *dh, *dread, *dz;                   /* [T,B,D]: terms of the gate */
     real *dp, *dv;                           /* [T,B,D] */
+    real *h;                                 /* [1+T,B,D]: h0 and h, as a product's operands */
     real *dx;                                /* [T,B,I] */
     real *product, *carry;                   /* [B,D]; dL/dh */
     real *scores;                            /* [B,N] */
@@ -121,7 +122,7 @@ static int64_t lay_out(const struct cell *c, enum pass p, real *at, struct work 
         {&w->z, gated * TBD}, {&w->read, gated * TBD}, {&w->g, gated * TBD},
         {&w->dh, backward * TBD}, {&w->dread, backward * gated * TBD},
         {&w->dz, backward * gated * TBD}, {&w->dp, backward * TBD}, {&w->dv, backward * TBD},
-        {&w->dx, backward * c->rows * c->in},
+        {&w->h, backward * (TBD + c->B * D)}, {&w->dx, backward * c->rows * c->in},
         {&w->product, c->B * D}, {&w->carry, backward * c->B * D}, {&w->scores, c->B * c->N},
         {&w->dM, backward * c->B * c->M}, {&w->tapes, backward * c->K * c->B * c->M},
     };
@@ -511,19 +512,31 @@ static void operands(real *x, int64_t n)
         x[i] = site(DUAL_AT_D, x[i]);
 }
 
+/* h0 and h of all steps. */
+static void copy_h(const struct cell *c, const struct dual_memory *a, struct work *w)
+{
+    const int64_t BD = c->B * c->D, n = c->rows * c->D;
+
+    memcpy(w->h, a->h0, BD * sizeof(real));
+    memcpy(w->h + BD, a->h, n * sizeof(real));
+    for (int64_t i = 0; i < BD + n; i++)
+        w->h[i] = site(DUAL_AT_H, w->h[i]);
+}
+
 /* The gradients of x and of the weights, over all steps. */
 static void products_back(const struct cell *c, const struct dual_memory *a,
                           const struct dual_memory *g, struct work *w)
 {
     int64_t B = c->B, D = c->D, in = c->in, gated = c->parts.gate != DUAL_NO_GATE;
-    const real *x = in_real(a->x, c->rows * in, w->x), *h = a->h;
+    const real *x = in_real(a->x, c->rows * in, w->x), *h = w->h + B * D;
     const real *W = in_real(gated ? a->W_xz : a->W_x, (1 + gated) * D * in, w->W_in);
     real *dW = gated ? g->W_xz : g->W_x;
 
+    copy_h(c, a, w);
     if (gated)
         operands(w->dz, c->rows * D);
     product(transposed(matrix(w->dv, c->rows, D)), matrix(h, c->rows, D), 0, g->W_write, D);
-    product(transposed(matrix(w->dp, B, D)), matrix(a->h0, B, D), 0, g->W_h, D);
+    product(transposed(matrix(w->dp, B, D)), matrix(w->h, B, D), 0, g->W_h, D);
     if (c->T > 1)
         product(transposed(matrix(w->dp + B * D, c->rows - B, D)), matrix(h, c->rows - B, D), 1,
                 g->W_h, D);

@@ -201,7 +201,7 @@ static void nonlinearity(const struct cell *c, real *P, real *scale)
     case E74_FROBNORM:
         *scale = sqrt(dot(P, P, c->M) * mean);
         for (int64_t j = 0; j < c->M; j++)
-            P[j] = rounded(P[j] / (*scale + (real)E74_EPSILON));
+            P[j] = rounded(P[j] / special(*scale + (real)E74_EPSILON));
         break;
     }
 }
@@ -220,9 +220,10 @@ static void nonlinearity_back(const struct cell *c, real *G, const real *S, real
     case E74_RMSNORM:
     case E74_FROBNORM: {
         /* d scale = mean <P, dP> / scale, and P = (scale + epsilon) S */
-        real dot_GS = scale > 0 ? mean * dot(G, S, c->M) / scale : 0;
+        real dot_GS = scale > 0 ? special(mean * dot(G, S, c->M) / scale) : 0;
         for (int64_t j = 0; j < c->M; j++)
-            G[j] = rounded(rounded(G[j] / (scale + (real)E74_EPSILON)) - rounded(dot_GS * S[j]));
+            G[j] = rounded(rounded(G[j] / special(scale + (real)E74_EPSILON)) -
+                           rounded(dot_GS * S[j]));
         break;
     }
     }

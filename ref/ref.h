@@ -120,6 +120,8 @@ static inline double disturbed_special(double x, unsigned place)
 #define log(x) special((log)(x))
 #define rounded(x) disturbed(x, ref64_noise.loaded, HERE)
 #else
+/* What a kernel may have from an approximate instruction. */
+#define special(x) (x)
 /* What float arithmetic rounds. */
 #define rounded(x) (x)
 /* A number that all of a pass computes with, which a kernel may round once. */

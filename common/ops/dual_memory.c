@@ -334,5 +334,5 @@ const struct op op_dual_memory = {
     .batch = 'B',
     .time = 'T',
     .blas = 1,
-    .sites = "d",
+    .sites = "d h",
 };

@@ -36,7 +36,7 @@ enum {
 };
 
 enum { DUAL_E23, DUAL_E25, DUAL_E26, DUAL_E29A, DUAL_E29B, DUAL_E29C, DUAL_PARTS }; /* preset */
-enum { DUAL_AT_D };                                                                 /* sites */
+enum { DUAL_AT_D, DUAL_AT_H };                                                      /* sites */
 enum { DUAL_SOFTMAX, DUAL_ENTMAX15 };                                               /* attention */
 enum { DUAL_QUERY_H, DUAL_QUERY_V };                       /* write_query */
 enum { DUAL_NO_GATE, DUAL_SUM, DUAL_MATRIX, DUAL_SCALED }; /* gate */

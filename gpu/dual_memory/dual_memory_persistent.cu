@@ -483,9 +483,8 @@ static const char *declines(const struct call *f)
 
 #define KERNEL(bits, T)                                                                            \
     extern "C" const struct impl dual_persistent##bits = {                                         \
-        PERSISTENT,     {forward<T>, backward<T>}, work<T>,                                        \
-        declines<T>,    "ex2.approx, rcp.approx",  3e-7,                                           \
-        AND_STORES("d")}
+        PERSISTENT, {forward<T>, backward<T>}, work<T>, declines<T>, "ex2.approx, rcp.approx",     \
+        3e-7,       AND_STORES("d h")}
 
 GPU_TYPES(KERNEL);
 
@@ -514,8 +513,8 @@ static const char *fixed_declines(const struct call *f)
 }
 
 extern "C" const struct impl dual_template_d_bf16 = {
-    TEMPLATE_D,     {forward_fixed, backward_fixed}, work<bf16>,
-    fixed_declines, "ex2.approx, rcp.approx",        3e-7,
-    AND_STORES("d")};
+    TEMPLATE_D,       {forward_fixed, backward_fixed}, work<bf16>,
+    fixed_declines,   "ex2.approx, rcp.approx",        3e-7,
+    AND_STORES("d h")};
 
 }    // namespace dual

@@ -562,9 +562,8 @@ static const char *declines(const struct call *f)
 
 #define KERNEL(bits, T)                                                                            \
     extern "C" const struct impl dual_steps##bits = {                                              \
-        STEPS,          {forward<T>, backward<T>}, work<T>,                                        \
-        declines,       "ex2.approx, rcp.approx",  3e-7,                                           \
-        AND_STORES("d")}
+        STEPS, {forward<T>, backward<T>}, work<T>, declines, "ex2.approx, rcp.approx",             \
+        3e-7,  AND_STORES("d h")}
 
 GPU_TYPES(KERNEL);
 

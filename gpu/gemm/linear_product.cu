@@ -242,5 +242,5 @@ template int linear_through(const struct call *, const linear_workspace<__nv_bfl
 #define KERNEL(bits, T)                                                                            \
     GPU_IMPL(extern "C", bits, T, linear_by_product, "product",                                    \
              "cuBLAS, then bias and act, 16 bytes a load", work<T>, NULL, SIGMOID, SIGMOID_UNIT,   \
-             0, NULL, NULL, ADDS_WITH_PRODUCTS, THAT_STORES("dz"))
+             0, NULL, NULL, ADDS_WITH_PRODUCTS, THAT_STORES("z dz"))
 GPU_TYPES(KERNEL);

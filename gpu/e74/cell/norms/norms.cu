@@ -290,7 +290,7 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-GPU_TYPES(E74_KERNEL, norms, "one block per state, held in registers; its norm a scalar", NULL, 0,
-          RUN_MAX);
+GPU_TYPES(E74_KERNEL, norms, "one block per state, held in registers; its norm a scalar",
+          "rcp.approx", 0x1p-23, RUN_MAX);
 
 }    // namespace e74_norms

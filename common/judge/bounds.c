@@ -1,6 +1,7 @@
 /* How far a right result may be from the oracle: its samples, and the bounds (check.h). */
 #include "config.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,21 +119,32 @@ static int has_bound(const struct call *f, int arg)
     return !(f->op->arg[arg].flags & (WHOLE | BYTES | BIT_EXACT));
 }
 
+/* What a gain or an offset is of n errors of that size that are up or down at random.  In one sample it
+ * is far less where they happen to cancel. */
+static double by_chance(double off, int64_t n)
+{
+    return n > 0 ? off / sqrt((double)n) : 0;
+}
+
 /* Keep what a distance is, times `factor`, where it is the largest so far. */
 static int seen_add(struct reached *to, const struct distances *d, double factor)
 {
     const int64_t n = d->slices.n;
+    const double random = by_chance(d->whole.of[BY_RMS], d->slices.rows * d->slices.columns);
 
-    for (int k = 0; k < OF_ALL; k++)
-        to->whole.of[k] = fmax(to->whole.of[k], factor * d->whole.of[k]);
+    for (int k = 0; k < OF_ALL; k++) {
+        const double least = k == BY_GAIN || k == BY_OFFSET ? random : 0;
+        to->whole.of[k] = fmax(to->whole.of[k], factor * fmax(least, d->whole.of[k]));
+    }
     if (n && !to->off)
         to->off = calloc(2 * n, sizeof *to->off);
     if (n && !to->off)
         return err_set("no memory for the bounds of %lld slices", (long long)n);
     to->gain = to->off + n;
     for (int64_t i = 0; i < n; i++) {
-        to->off[i] = fmax(to->off[i], factor * d->slice[i].off);
-        to->gain[i] = fmax(to->gain[i], factor * d->slice[i].gain);
+        const struct slice *one = &d->slice[i];
+        to->off[i] = fmax(to->off[i], factor * one->off);
+        to->gain[i] = fmax(to->gain[i], factor * fmax(one->gain, by_chance(one->off, one->n)));
     }
     return 0;
 }
@@ -338,6 +350,17 @@ static double unit_of(const struct bounds *b, int arg, int grad)
 
 enum { FIRST = 1, SECOND = 8, MOST = 32 }; /* samples */
 
+/* The next number of samples after n: of most that are over their bounds by chance one more tells. */
+static int more_than(int n)
+{
+    static const int NUMBER[] = {2, 3, 4, 6, SECOND, 12, 20, MOST};
+
+    for (unsigned i = 0; i < COUNT(NUMBER); i++)
+        if (NUMBER[i] > n)
+            return NUMBER[i];
+    return INT_MAX;
+}
+
 static void bounds_set(struct bounds *b)
 {
     const struct truth *t = b->truth;
@@ -472,7 +495,7 @@ int bounds_sample_more(struct bounds *b, int few)
     static const double MUCH = 1e9;
     struct truth *t = b->truth;
     const int most = op_reference_work(&t->call) > MUCH && !few ? SECOND : MOST;
-    const int more = b->samples < SECOND ? SECOND : 4 * b->samples;
+    const int more = more_than(b->samples);
 
     if (!bounds_know_kernel(b))
         return !sample_declared(b, b->samples);

@@ -122,7 +122,9 @@ void truth_free(struct truth *t);
 
 /* The bounds of kernel k for every result, of each distance: SLACK times the largest in the truth,
  * and at least so many units of the type in which the result is stored: 2 of max, 1 of rms and of a
- * slice, 1/4 of gain, offset and a slice's gain.  They are 0 of whole numbers, of bytes and of what
+ * slice, 1/4 of gain, offset and a slice's gain.  A gain or an offset of errors up or down at random can be far less than
+ * usual: it counts as the rms, or the slice, of the same sample by the root of the elements, at least.
+ * They are 0 of whole numbers, of bytes and of what
  * is BIT_EXACT.  One sample can be small by chance, and can miss a place where a slope jumps: before
  * a result is judged too far, more samples are taken; and of a kernel with approximate instructions,
  * the oracle's distance from itself where its special functions are off by as much as the kernel
@@ -136,7 +138,7 @@ struct bounds {
     struct declared *declared; /* in the truth; NULL: nothing, as yet */
     struct call call;          /* of the kernel */
 };
-enum { SLACK = 8 };
+enum { SLACK = 4 };
 void bounds_from(struct bounds *to, const struct call *f, struct truth *t);
 /* Take samples of what the kernel declares, then of all until there are 8, then 32, and update the
  * bounds; 0: there are enough, which for a case of much work are 8, unless what is off are a `few`

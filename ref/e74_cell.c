@@ -76,6 +76,9 @@ struct work {
     real *W_r;                     /* of this head, in real */
     real *G;                       /* gradient of the state */
     real *states, *reads, *scales; /* of a segment: S, S u and the norm of P */
+    /* A kernel may have <G, S> from the rows dy y - dv v, whose sizes are added here, and G as
+     * Gamma + beta S, where Gamma is what remains of G without the norms' slopes. */
+    real terms, beta, along_S;
 };
 
 static int64_t carve(const struct cell *c, enum pass p, real *at, struct work *w)
@@ -207,8 +210,9 @@ static void nonlinearity(const struct cell *c, real *P, real *scale)
 }
 
 /* From dL/dS to dL/dP, in place, given S = f(P). */
-static void nonlinearity_back(const struct cell *c, real *G, const real *S, real scale)
+static void nonlinearity_back(const struct cell *c, struct work *w, const real *S, real scale)
 {
+    real *G = w->G;
     real mean = c->nonlin == E74_RMSNORM ? 1 / (real)c->M : 1;
 
     switch (c->nonlin) {
@@ -220,10 +224,15 @@ static void nonlinearity_back(const struct cell *c, real *G, const real *S, real
     case E74_RMSNORM:
     case E74_FROBNORM: {
         /* d scale = mean <P, dP> / scale, and P = (scale + epsilon) S */
-        real dot_GS = scale > 0 ? special(mean * dot(G, S, c->M) / scale) : 0;
-        for (int64_t j = 0; j < c->M; j++)
-            G[j] = rounded(rounded(G[j] / special(scale + (real)E74_EPSILON)) -
-                           rounded(dot_GS * S[j]));
+        real GS = site_of_terms(0, dot(G, S, c->M), w->terms), divisor = scale + (real)E74_EPSILON;
+        real dot_GS = scale > 0 ? special(mean * GS / scale) : 0, beta = w->beta / divisor - dot_GS;
+        for (int64_t j = 0; j < c->M; j++) {
+            real down = rounded(G[j] / special(divisor)) - rounded(dot_GS * S[j]);
+            G[j] = site_of_terms(0, rounded(down), beta * S[j]);
+        }
+        w->along_S = beta;
+        w->beta = beta / divisor;
+        w->terms = 0;
         break;
     }
     }
@@ -300,13 +309,21 @@ static void step_back(const struct cell *c, struct work *w, const real *before, 
     for (int64_t i = 0; i < c->N; i++) {
         add(w->G + i * c->columns, w->dy[i], w->query + start(c, i), c->columns);
         add(w->dquery + start(c, i), w->dy[i], S + i * c->columns, c->columns);
+        if (at_site(0))
+            w->terms +=
+                fabs(w->dy[i] * dot(S + i * c->columns, w->query + start(c, i), c->columns));
     }
-    nonlinearity_back(c, w->G, S, scale);
+    nonlinearity_back(c, w, S, scale);
     for (int64_t i = 0; i < c->N; i++) {
         real *dP = w->G + i * c->columns;
         real delta = residual(c, w, i, reads[i]);
         real ddelta = dot(dP, w->write + start(c, i), c->columns);
+        if (at_site(0))
+            ddelta = site_of_terms(
+                0, ddelta,
+                w->along_S * dot(S + i * c->columns, w->write + start(c, i), c->columns));
         w->dv[i] = ddelta;
+        w->terms += fabs(ddelta * w->v[i]);
         w->dz[i] = c->z_outside ? -ddelta * reads[i] : 0;
         real dreads = c->z_outside ? -ddelta * w->z[i] : -ddelta;
         add(w->dwrite + start(c, i), delta, dP, c->columns);
@@ -386,6 +403,7 @@ static int backward(const struct call *f)
             real *dV = c.lowrank ? (real *)g->V0 + bh * c.M : NULL;
             real *dW_r_part = c.lowrank ? dW_r_parts + bh * c.M : NULL;
             memcpy(w.G, dlast + bh * c.M, c.M * sizeof(real));
+            w.terms = w.beta = w.along_S = 0;
             if (c.lowrank) {
                 fetch(w.W_r, (const num *)a->W_r + bh % c.H * c.M, c.M);
                 zero(dV, c.M);

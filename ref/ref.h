@@ -64,6 +64,7 @@ extern _Thread_local struct noise REF(noise);
 #ifdef REF64
 /* The smallest normal float: what is less may become 0. */
 static const double LEAST_FLOAT = 0x1p-126;
+static const float FLOAT_UNIT = 0x1p-24f;
 
 /* x, off by up to `unit` of itself, up or down; 0: x itself.  Values of one size are off alike. */
 static inline double disturbed(double x, float unit, unsigned place)
@@ -85,12 +86,18 @@ static inline double disturbed(double x, float unit, unsigned place)
 /* The same for what a type of that unit stores: nothing happens to what it holds. */
 static inline double disturbed_in(double x, float unit, unsigned place)
 {
-    static const double FLOAT = 0x1p-24;
     const double cut = x * (1 + (double)unit * 0x1p53), rounded = cut - (cut - x);
 
-    if (unit > 4 * FLOAT && fabs(rounded - x) <= 4 * FLOAT * fabs(x))
+    if (unit > 4 * FLOAT_UNIT && fabs(rounded - x) <= 4 * FLOAT_UNIT * fabs(x))
         return x;
     return disturbed(x, unit, place);
+}
+
+/* The same of a sum of terms that are each rounded a few times in float, and may cancel: together they have
+ * that size. */
+static inline double disturbed_sum(double x, double size, unsigned place)
+{
+    return x + disturbed(size, 4 * FLOAT_UNIT, place) - size;
 }
 
 /* A special function's result. */
@@ -105,10 +112,9 @@ static inline double disturbed_special(double x, unsigned place)
 #define store(x) (ref64_noise.stored > 0 ? disturbed_in(x, ref64_noise.stored, 0) : (x))
 #define special(x) disturbed_special(x, HERE)
 #define constant(x) disturbed(x, ref64_noise.loaded, HERE)
-#define site(n, x)                                                                                 \
-    (ref64_noise.at_sites > 0 && ref64_noise.sites >> (n)&1                                        \
-         ? disturbed_in(x, ref64_noise.at_sites, HERE)                                             \
-         : (x))
+#define at_site(n) (ref64_noise.at_sites > 0 && ref64_noise.sites >> (n)&1)
+#define site(n, x) (at_site(n) ? disturbed_in(x, ref64_noise.at_sites, HERE) : (x))
+#define site_of_terms(n, x, size) (at_site(n) ? disturbed_sum(x, size, HERE) : (x))
 /* These are macros of tgmath.h. */
 #undef sqrt
 #undef exp
@@ -127,7 +133,10 @@ static inline double disturbed_special(double x, unsigned place)
 /* A number that all of a pass computes with, which a kernel may round once. */
 #define constant(x) (x)
 /* A value that a composition of operators would store: site n of the contract. */
+#define at_site(n) 0
 #define site(n, x) (x)
+/* A value that a kernel may have as a sum of terms that cancel, and are of that size. */
+#define site_of_terms(n, x, size) (x)
 #endif
 
 /* The loop over the terms of a sum, in the order that the noise says. */

@@ -15,7 +15,8 @@ enum order { AS_BUILT, FORWARDS, BACKWARDS };
  *                computes with (a scale, the reciprocal of a count): float's unit
  *     special    to each result of sqrt, exp, tanh and log
  *     at_sites   to what a composition of operators would store between them, at those of the
- *                contract's sites (struct op) whose bit is set in `sites`: the storage type's unit
+ *                contract's sites (struct op) whose bit is set in `sites`: the storage type's unit; or
+ *                of a sum that a kernel has of other terms than the reference: float's of these terms
  *
  * Values below the smallest normal float are 0 at random.  Errors follow from the size of the value, the file and the line, and the key: equal values are rounded alike, as in
  * a kernel.  With `lean` 1 all special functions are too large by their error, with -1 too small.  With `loaded`, products

@@ -434,6 +434,12 @@ static struct declared *declared_by(struct truth *t, const struct impl *k)
     return t->declared = d;
 }
 
+/* Do kernels of these types have sums on tensor cores, which cut off what they add? */
+static int sums_are_cut(const struct truth *t)
+{
+    return types[t->call.backend->type].unit > types[F32].unit;
+}
+
 /* Run the oracle with special functions that are off by as much as the kernel's, all too large, all
  * too small, and then at random, and with the sites that it stores. */
 static int sample_approximate(const struct truth *t, struct declared *d)
@@ -445,7 +451,7 @@ static int sample_approximate(const struct truth *t, struct declared *d)
                              .key = (unsigned)which,
                              .at_sites = (float)types[t->call.backend->type].unit,
                              .sites = op_sites(t->call.op, d->kernel->stores),
-                             .cut = (float)d->kernel->cut,
+                             .cut = sums_are_cut(t) ? (float)d->kernel->cut : 0,
                              .lean = lean_of(which)};
     if (!(c.noise.special > 0) && !c.noise.sites && !(c.noise.cut > 0))
         return 0;

@@ -163,6 +163,26 @@ static void keep(num *to, real *x, int64_t n)
         x[i] = load(to[i] = store(x[i]));
 }
 
+/* ---- operands that a composition of operators stores ---- */
+
+/* Gradients of what is before a nonlinearity, as a product's operands. */
+static void operands(real *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = site(DUAL_AT_D, x[i]);
+}
+
+/* h0 and h of all steps. */
+static void copy_h(const struct cell *c, const struct dual_memory *a, struct work *w)
+{
+    const int64_t BD = c->B * c->D, n = c->rows * c->D;
+
+    memcpy(w->h, a->h0, BD * sizeof(real));
+    memcpy(w->h + BD, a->h, n * sizeof(real));
+    for (int64_t i = 0; i < BD + n; i++)
+        w->h[i] = site(DUAL_AT_H, w->h[i]);
+}
+
 /* ---- the gate ---- */
 
 /* The columns of W_gate [D,3D] that multiply the gate's input i. */
@@ -251,8 +271,10 @@ static void gate_inputs_back(const struct cell *c, const struct dual_memory *a,
 
     if (c->parts.gate == DUAL_MATRIX) {
         const real *W = in_real(a->W_gate, 3 * D * D, w->W_gate);
-        const real *in[] = {w->z, w->read, h};
+        const real *in[] = {w->z, w->read, w->h + c->B * D};
         real *to[] = {w->dz, w->dread, w->dh};
+        copy_h(c, a, w);
+        operands(w->g, c->rows * D);
         for (int i = 0; i < 3; i++) {
             product(matrix(w->g, c->rows, D), gate_weights(W, D, i), to[i] == w->dh, to[i], D);
             product(transposed(matrix(w->g, c->rows, D)), matrix(in[i], c->rows, D), 0,
@@ -503,24 +525,6 @@ static void replay(const struct cell *c, const struct dual_memory *a, struct wor
             blend_tape(c, m.M, w->tapes + ((t + 1 - begin) * c->B + b) * c->M, m.omega, m.v);
         }
     }
-}
-
-/* Gradients of what is before a nonlinearity, as a product's operands. */
-static void operands(real *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = site(DUAL_AT_D, x[i]);
-}
-
-/* h0 and h of all steps. */
-static void copy_h(const struct cell *c, const struct dual_memory *a, struct work *w)
-{
-    const int64_t BD = c->B * c->D, n = c->rows * c->D;
-
-    memcpy(w->h, a->h0, BD * sizeof(real));
-    memcpy(w->h + BD, a->h, n * sizeof(real));
-    for (int64_t i = 0; i < BD + n; i++)
-        w->h[i] = site(DUAL_AT_H, w->h[i]);
 }
 
 /* The gradients of x and of the weights, over all steps. */

@@ -93,6 +93,15 @@ static inline double disturbed_in(double x, float unit, unsigned place)
     return disturbed(x, unit, place);
 }
 
+/* The same of what a composition of operators stores.  (Two roundings in a row, and a sign that one
+ * decides, are no accident: what lies behind them is found only by rounding.) */
+static inline double disturbed_at_site(double x, unsigned place)
+{
+    if (!ref64_noise.exact)
+        return disturbed_in(x, ref64_noise.at_sites, place);
+    return ref64_noise.at_sites > FLOAT_UNIT ? from_bf16(to_bf16((float)x)) : (float)x;
+}
+
 /* The same of a sum of terms that are each rounded a few times in float, and may cancel: together they have
  * that size. */
 static inline double disturbed_sum(double x, double size, unsigned place)
@@ -113,7 +122,7 @@ static inline double disturbed_special(double x, unsigned place)
 #define special(x) disturbed_special(x, HERE)
 #define constant(x) disturbed(x, ref64_noise.loaded, HERE)
 #define at_site(n) (ref64_noise.at_sites > 0 && ref64_noise.sites >> (n)&1)
-#define site(n, x) (at_site(n) ? disturbed_in(x, ref64_noise.at_sites, HERE) : (x))
+#define site(n, x) (at_site(n) ? disturbed_at_site(x, HERE) : (x))
 #define site_of_terms(n, x, size) (at_site(n) ? disturbed_sum(x, size, HERE) : (x))
 /* These are macros of tgmath.h. */
 #undef sqrt

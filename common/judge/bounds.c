@@ -217,8 +217,8 @@ static double unit_of_arithmetic(const struct truth *t)
  * float's rounding, what is stored, in results or on the way, by that of its type.  In even samples
  * equal values are off alike; in odd ones those that forward leaves to backward are so by their
  * place, too.  The first two have special functions that are all too large, and all too small.  Even
- * ones of a type coarser than float store the contract's sites in it, which shows nothing of results
- * in float. */
+ * ones of a type coarser than float store the contract's sites in it, every other of them to the bit,
+ * which shows nothing of results in float. */
 static int sample_oracle(struct truth *t, int which)
 {
     const double fine = unit_of_arithmetic(t), stored = types[t->call.backend->type].unit;
@@ -244,6 +244,7 @@ static int sample_oracle(struct truth *t, int which)
     if (at_sites) {
         noisy.noise.at_sites = (float)stored;
         noisy.noise.sites = ~0u;
+        noisy.noise.exact = which % 4 == 2;
     }
     const int e = see_oracle(t, &t->reach, &noisy, moved, at_sites);
     tensors_free(moved);
@@ -452,7 +453,8 @@ static int sample_approximate(const struct truth *t, struct declared *d)
                              .at_sites = (float)types[t->call.backend->type].unit,
                              .sites = op_sites(t->call.op, d->kernel->stores),
                              .cut = sums_are_cut(t) ? (float)d->kernel->cut : 0,
-                             .lean = lean_of(which)};
+                             .lean = lean_of(which),
+                             .exact = which % 4 == 1};
     if (!(c.noise.special > 0) && !c.noise.sites && !(c.noise.cut > 0))
         return 0;
     return see_oracle(t, &d->approximate, &c, t->inputs, 0);

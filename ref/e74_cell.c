@@ -319,9 +319,9 @@ static void step_back(const struct cell *c, struct work *w, const real *before, 
         real delta = residual(c, w, i, reads[i]);
         real ddelta = dot(dP, w->write + start(c, i), c->columns);
         if (at_site(0))
-            ddelta = site_of_terms(
-                0, ddelta,
-                w->along_S * dot(S + i * c->columns, w->write + start(c, i), c->columns));
+            ddelta = site_of_terms(0, ddelta,
+                                   w->along_S *
+                                       dot(S + i * c->columns, w->write + start(c, i), c->columns));
         w->dv[i] = ddelta;
         w->terms += fabs(ddelta * w->v[i]);
         w->dz[i] = c->z_outside ? -ddelta * reads[i] : 0;

@@ -598,6 +598,14 @@ static int perturb_between(const struct run *c, struct places *p)
     return e;
 }
 
+/* What is perturbed between the passes is so instead of what forward stores. */
+static struct noise noise_of_forward(const struct run *c)
+{
+    struct noise n = c->noise;
+    n.exact_stores = c->between_as != NULL;
+    return n;
+}
+
 int run_op(const struct run *c, struct tensors *t, struct outcome *out)
 {
     struct places p = {0};
@@ -616,11 +624,13 @@ int run_op(const struct run *c, struct tensors *t, struct outcome *out)
     const int64_t before = c->watch ? c->call.backend->memory(c->call.context) : 0;
     int e = put_all(c, t, &p, &f, &out->peak);
     if (noisy)
-        c->call.backend->disturb(c->noise);
+        c->call.backend->disturb(noise_of_forward(c));
     if (!e)
         e = run_pass(c, &f, FORWARD, t, out);
     if (!e && (c->between > 0 || c->between_as))
         e = perturb_between(c, &p);
+    if (noisy)
+        c->call.backend->disturb(c->noise);
     if (!e && !c->forward_only && op_passes(c->call.op) == N_PASSES)
         e = run_pass(c, &f, BACKWARD, t, out);
     if (noisy)

@@ -478,6 +478,8 @@ static int judge_given(const abl_result *r, struct bounds *bounds, const char *n
             continue;
         const struct tensor_pair pair = {&r->call, i, grad, tensors_values(r->t, i, grad),
                                          truth_wants(bounds->truth, i, grad)};
+        if (X_OR_G(r->unit, i, grad) > 0)
+            bounds_given_in(bounds, i, grad, X_OR_G(r->unit, i, grad));
         if (check_within("parity", &pair, bounds, list))
             return -1;
         list->v[list->n - 1].backend = name;

@@ -191,6 +191,12 @@ void abl_result_free(abl_result *r);
  * for set, if a finite value is infinite in the type that stores the result. */
 int abl_result_set(abl_result *r, const char *name, const double *values, int64_t n);
 int abl_result_get(const abl_result *r, const char *name, double *values, int64_t n);
+/* What the program of an abl_result_new() rounds on the way, or gives in a coarser type than the
+ * contract has, NAME:TYPE and blanks: "P:bf16 d_w:bf16".  NAME is a site of the operation
+ * (`run-ablation --list OP`), or a result; TYPE is fp32, bf16 or fp16.  The judgement allows for it,
+ * and its verdicts' `kernel` says so.  It replaces what was said before.  Returns -1 if there is no such
+ * site, result or type, or if the contract has the result in a type as coarse. */
+int abl_result_rounds(abl_result *r, const char *words);
 /* The same of a result of bytes, which may be any. */
 int abl_result_set_bytes(abl_result *r, const char *name, const unsigned char *values, int64_t n);
 int abl_result_get_bytes(const abl_result *r, const char *name, unsigned char *values, int64_t n);
@@ -341,7 +347,8 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
  * Returns -1 if none is there, or if one cannot be read, has another shape, or
  * has a value that abl_set() refuses; those before it in the group are then set. */
 int abl_read(abl_case *c, const char *file, const char *group);
-/* Reads the results of one backend or program: "/trial/0003/torch".  Returns -1
+/* Reads the results of one backend or program, and its attribute `rounds`, if it has one, as
+ * abl_result_rounds() takes it: "/trial/0003/torch".  Returns -1
  * as abl_read() does; a value that abl_result_set() refuses is an error. */
 int abl_result_read(abl_result *r, const char *file, const char *group);
 

@@ -36,7 +36,13 @@ struct abl_result {
         int x[MAX_ARGS], g[MAX_ARGS];
     } has;
     char name[48]; /* of another program's */
+    struct {
+        double x[MAX_ARGS], g[MAX_ARGS];
+    } unit; /* of the type in which a result is given, where that is coarser; else 0 */
 };
+enum { MAX_ROUNDS = 256 };
+/* As abl_result_rounds(), within a call. */
+int result_rounds(abl_result *r, const char *words);
 
 struct abl_verdicts {
     struct verdicts list;

@@ -144,6 +144,8 @@ static void list_op(FILE *to, const struct op *o)
     fprintf(to, "  tensors\n");
     for (int i = 0; i < o->n_args; i++)
         list_arg(to, o, i);
+    if (o->sites)
+        fprintf(to, "  sites, where it may round, or say that it does\n    %s\n", o->sites);
     fprintf(to, "  cost with the defaults\n");
     list_cost(to, o);
     fprintf(to, "  kernels\n");

@@ -99,7 +99,9 @@ static inline double disturbed_at_site(double x, unsigned place)
 {
     if (!ref64_noise.exact)
         return disturbed_in(x, ref64_noise.at_sites, place);
-    return ref64_noise.at_sites > FLOAT_UNIT ? from_bf16(to_bf16((float)x)) : (float)x;
+    if (ref64_noise.at_sites > 0x1p-10f)
+        return from_bf16(to_bf16((float)x));
+    return ref64_noise.at_sites > FLOAT_UNIT ? from_f16(to_f16((float)x)) : (float)x;
 }
 
 /* The same of a sum of terms that are each rounded a few times in float, and may cancel: together they have

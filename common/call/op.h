@@ -418,6 +418,7 @@ struct impl {
     /* Of sums of products on tensor cores, which cut off what they add: the part of a sum that is lost
      * for each term, at most.  It shows in results of float. */
     double cut OR_NONE;
+    double stored_unit OR_NONE; /* of the type in which it `stores`; 0: the storage type */
 };
 
 /* The kernels of an operation on a backend: they end with NULL.  The default is the first that does

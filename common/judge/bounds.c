@@ -346,7 +346,7 @@ static const double FLOOR[] = {2, 1, 0.25, 0.25, 1, 0.25};
 
 static double unit_of(const struct bounds *b, int arg, int grad)
 {
-    return types[call_type(&b->call, arg, grad)].unit;
+    return fmax(types[call_type(&b->call, arg, grad)].unit, X_OR_G(b->given, arg, grad));
 }
 
 enum { FIRST = 1, SECOND = 8, MOST = 32 }; /* samples */
@@ -382,6 +382,12 @@ void bounds_from(struct bounds *to, const struct call *f, struct truth *t)
 {
     *to = (struct bounds){.truth = t, .call = *f, .samples = FIRST};
     bounds_set(to);
+}
+
+void bounds_given_in(struct bounds *b, int arg, int grad, double unit)
+{
+    X_OR_G(b->given, arg, grad) = unit;
+    bounds_set(b);
 }
 
 /* Slice i's largest, by either measure; 0 where nothing was seen. */
@@ -435,6 +441,11 @@ static struct declared *declared_by(struct truth *t, const struct impl *k)
     return t->declared = d;
 }
 
+static double stored_unit(const struct truth *t, const struct impl *k)
+{
+    return k->stored_unit > 0 ? k->stored_unit : types[t->call.backend->type].unit;
+}
+
 /* Do kernels of these types have sums on tensor cores, which cut off what they add? */
 static int sums_are_cut(const struct truth *t)
 {
@@ -450,7 +461,7 @@ static int sample_approximate(const struct truth *t, struct declared *d)
 
     c.noise = (struct noise){.special = (float)d->kernel->unit,
                              .key = (unsigned)which,
-                             .at_sites = (float)types[t->call.backend->type].unit,
+                             .at_sites = (float)stored_unit(t, d->kernel),
                              .sites = op_sites(t->call.op, d->kernel->stores),
                              .cut = sums_are_cut(t) ? (float)d->kernel->cut : 0,
                              .lean = lean_of(which),

@@ -122,10 +122,10 @@ void truth_free(struct truth *t);
 
 /* The bounds of kernel k for every result, of each distance: SLACK times the largest in the truth,
  * and at least so many units of the type in which the result is stored: 2 of max, 1 of rms and of a
- * slice, 1/4 of gain, offset and a slice's gain.  A gain or an offset of errors up or down at random can be far less than
- * usual: it counts as the rms, or the slice, of the same sample by the root of the elements, at least.
- * They are 0 of whole numbers, of bytes and of what
- * is BIT_EXACT.  One sample can be small by chance, and can miss a place where a slope jumps: before
+ * slice, 1/4 of gain, offset and a slice's gain.  A gain or an offset of errors that are up or down at
+ * random can be far less than usual: it is taken to be at least the rms, or the slice, of the same
+ * sample divided by the root of the number of elements.  Bounds are 0 of whole numbers, of bytes and
+ * of what is BIT_EXACT.  One sample can be small by chance, and can miss a place where a slope jumps: before
  * a result is judged too far, more samples are taken; and of a kernel with approximate instructions,
  * the oracle's distance from itself where its special functions are off by as much as the kernel
  * declares.  Of a kernel that rounds its inputs (impl.rounds) the oracle's distance from itself on
@@ -137,13 +137,18 @@ struct bounds {
     struct truth *truth;
     struct declared *declared; /* in the truth; NULL: nothing, as yet */
     struct call call;          /* of the kernel */
+    struct {
+        double x[MAX_ARGS], g[MAX_ARGS];
+    } given; /* the unit of a coarser type than the contract's, in which a result is given; or 0 */
 };
 enum { SLACK = 4 };
 void bounds_from(struct bounds *to, const struct call *f, struct truth *t);
-/* Take samples of what the kernel declares, then of all until there are 8, then 32, and update the
- * bounds; 0: there are enough, which for a case of much work are 8, unless what is off are a `few`
- * slices, where a slope may jump. */
+/* Take samples of what the kernel declares, then some more of all, and update the bounds; 0: there are
+ * enough, 32, or for a case of much work 8, unless what is off are a `few` slices, where a slope may
+ * jump. */
 int bounds_sample_more(struct bounds *b, int few);
+/* That result is given in a type of this unit. */
+void bounds_given_in(struct bounds *b, int arg, int grad, double unit);
 /* Do they allow for what the kernel declares, if it declares anything? */
 int bounds_know_kernel(const struct bounds *b);
 /* Those of slice i of a result, where `want` is what is known of the correct one: off, gain. */

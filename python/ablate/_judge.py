@@ -27,6 +27,8 @@ class Verdict(NamedTuple):
     verdict: str = "pass"
     note: str = ""
     distance: str = ""  # "max", "rms", "gain", "offset", "slice", "slice gain"; "": equal bits
+    slices: int = 0  # rows and indices of axes that were compared
+    coarse: int = 0  # those of them that cannot be judged
 
 
 class Verdicts(Sequence[Verdict]):
@@ -75,7 +77,9 @@ class Verdicts(Sequence[Verdict]):
         for r in self._rows:
             where = f"  at {r.worst}" if r.verdict == "fail" and r.worst else ""
             step = f", first at step {r.first_bad_step}" if r.first_bad_step is not None else ""
-            note = f": {r.note}" if r.note else ""
+            coarse = f"{r.coarse} of {r.slices} slices cannot be judged" if r.coarse else ""
+            note = "; ".join(n for n in (r.note, coarse) if n)
+            note = f": {note}" if note else ""
             lines.append(f"{r.check:<16} {r.tensor:<12} {r.error:8.1e} {r.bound:8.1e}  "
                          f"{r.distance:<10}  {r.verdict}{where}{step}{note}")
         lines.append(f"{len(self)} checks, {len(self.failed)} failed"
@@ -92,27 +96,56 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(call("abl_distance", x.ctypes.data_as(DOUBLES), y.ctypes.data_as(DOUBLES), y.size))
 
 
+# The types of arrays that are coarser than float32, and the units of the types that a contract has.
+_NARROW = {"bfloat16": "bf16", "torch.bfloat16": "bf16", "float16": "fp16", "torch.float16": "fp16"}
+_UNITS = {"fp64": 2.0**-53, "fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
+
+
+class _Given(np.ndarray):
+    """An array that knows the type in which it was given: "bf16", "fp16", or ""."""
+
+    given = ""
+
+    def __array_finalize__(self, array: Any) -> None:
+        self.given = getattr(array, "given", "")
+
+
+def _array(value: Any) -> np.ndarray:
+    """The values of an array of NumPy, ml_dtypes or PyTorch; one that is narrow in float32."""
+    narrow = _NARROW.get(str(getattr(value, "dtype", "")), "")
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if narrow else value
+    if not narrow:
+        return np.asarray(value)
+    array = np.asarray(value).astype(np.float32).view(_Given)
+    array.given = narrow
+    return array
+
+
 def _named(values: Any, names: list[str], what: str) -> dict[str, np.ndarray]:
     """What a function returned, by name: a mapping, a sequence in the table's order, or one array."""
+    if hasattr(values, "detach"):
+        values = (values,)
     if isinstance(values, Mapping):
         given = {n if n in names else "d_" + n: v for n, v in values.items()}
         unknown = [n for n in values if n not in names and "d_" + n not in names]
         if unknown:
             raise Error(f"the {what} have no {unknown[0]}; they are {', '.join(names)}")
-        return {n: np.asarray(v) for n, v in given.items() if v is not None}
+        return {n: _array(v) for n, v in given.items() if v is not None}
     if isinstance(values, np.ndarray) or np.isscalar(values):
         values = (values,)
     if len(values) > len(names):
         raise Error(f"there are {len(values)} {what}, more than {', '.join(names)}")
-    return {n: np.asarray(v) for n, v in zip(names, values) if v is not None}
+    return {n: _array(v) for n, v in zip(names, values) if v is not None}
 
 
 class _Judge:
     """A function while it is judged."""
 
     def __init__(self, function: Callable[..., Any], words: str,
-                 backward: Callable[..., Any] | None):
-        self.function, self.backward = function, backward
+                 backward: Callable[..., Any] | None, rounds: str = ""):
+        self.function, self.backward, self.rounds = function, backward, rounds
         self.case = Case(words)
         if backward is not None and " accumulate=yes" in self.case.words:
             raise Error("accumulate=yes: a function cannot add to gradients that it is not given")
@@ -153,9 +186,24 @@ class _Judge:
                 array[...] = before[name]
         return found
 
+    def narrowed(self, found: Mapping[str, np.ndarray]) -> str:
+        """What is rounded: as was said, and the results that are arrays of a coarser type than the
+        contract's."""
+        words = self.rounds.replace(",", " ").split()
+        said = {w.split(":")[0] for w in words}
+        for name, array in found.items():
+            t, given = self.case.tensor(name), getattr(array, "given", "")
+            kept = t.dtype if name in self.case.tensors else t.grad_dtype
+            if given and name not in said and _UNITS[given] > _UNITS.get(kept, 1):
+                words.append(f"{name}:{given}")
+        return " ".join(words)
+
     def parity(self, found: Mapping[str, np.ndarray], check: str) -> list[Verdict]:
         """The library's verdicts on results for the case's inputs."""
         run = Run.given(self.case, "function")
+        rounds = self.narrowed(found)
+        if rounds:
+            call("abl_result_rounds", run, rounds)
         for name, array in found.items():
             run.set(name, array)
         rows = Rows(call("abl_judge_result", self.case, run))
@@ -164,7 +212,8 @@ class _Judge:
             verdict = ("cannot be judged" if r.unjudged else "pass") if r.passed else "fail"
             made.append(Verdict(check, r.tensor.decode(), r.error, r.bound, r.worst.decode(),
                                 None if r.first_bad < 0 else r.first_bad, verdict,
-                                distance=r.distance.decode()))
+                                note=f"rounds {rounds}" if rounds else "",
+                                distance=r.distance.decode(), slices=r.slices, coarse=r.coarse))
         return made
 
     def would_pass(self, name: str, answer: np.ndarray) -> bool:
@@ -252,7 +301,7 @@ def _judge_seed(judge: _Judge, seed: int) -> dict[str, str]:
 
 
 def judge(function: Callable[..., Any], words: str,
-          backward: Callable[..., Any] | None = None) -> Verdicts:
+          backward: Callable[..., Any] | None = None, rounds: str = "") -> Verdicts:
     """Judge a function by the oracle, in a case of `run-ablation -t`'s words.
 
     `function(**inputs)` is called with NumPy arrays by the table's names (float32, whole numbers as
@@ -260,6 +309,11 @@ def judge(function: Callable[..., Any], words: str,
     one array.  `backward(inputs, upstream)` gets these and the gradients of the outputs ("d_out"),
     and returns those of the inputs in the same way ("d_x", or "x").  What is None, or not there, is
     not judged.
+
+    `rounds` says what the function rounds on the way, or gives in a coarser type than the contract
+    has: "P:bf16 d_w:bf16", sites of the operation (`run-ablation --list OP`) or results, each with
+    fp32, bf16 or fp16.  The bounds allow for it, and the verdicts say so.  An array of bfloat16 or
+    float16 (PyTorch's, or of NumPy's dtype) says so by itself.
 
     Initial states are drawn, too, unless the words say `input=normal`: then they are 0.
 
@@ -274,7 +328,7 @@ def judge(function: Callable[..., Any], words: str,
         words += " input=nonzero"
     case_seed = int(Case(words).words.split(" seed=")[1].split()[0])
     for n in range(1 + _REDRAWN):
-        one = _Judge(function, words, backward)
+        one = _Judge(function, words, backward, rounds)
         weak = _judge_seed(one, case_seed + 2 * n)
         if not weak or any(r.verdict == "fail" for r in one.rows):
             break

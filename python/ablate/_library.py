@@ -85,6 +85,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "abl_result_new": (HANDLE, [HANDLE, TEXT]),
     "abl_result_free": (None, [HANDLE]),
     "abl_result_set": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
+    "abl_result_rounds": (c_int, [HANDLE, TEXT]),
     "abl_result_get": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
     "abl_judge": (HANDLE, [HANDLE, TEXT, TEXT, c_int]),
     "abl_judge_result": (HANDLE, [HANDLE, HANDLE]),

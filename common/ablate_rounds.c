@@ -1,0 +1,122 @@
+/* What a program says that it rounds, "S:bf16 d_w:bf16", and what that allows it (ablate.h). */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/ablate_types.h"
+#include "common/base/err.h"
+
+/* A declaration's kernel, which is kept for good: bounds know it by its address. */
+struct declaration {
+    struct impl impl; /* named "given, rounds S:bf16" */
+    char name[2 * MAX_ROUNDS], stores[MAX_ROUNDS];
+    struct declaration *next;
+};
+
+/* A word NAME:TYPE; nonzero after err_set(). */
+static int read_word(char *word, enum dtype *type)
+{
+    char *colon = strchr(word, ':');
+    int n = 0;
+
+    if (!colon)
+        return err_set("rounds: %s is not NAME:TYPE", word);
+    while (storage_types[n] && strcmp(storage_types[n], colon + 1) != 0)
+        n++;
+    if (!storage_types[n])
+        return err_set("rounds: %s is none of the types fp32, bf16, fp16", colon + 1);
+    *colon = 0;
+    *type = F32 + (enum dtype)n;
+    return 0;
+}
+
+/* A result of that name is given in that type. */
+static int add_tensor(abl_result *r, const char *name, enum dtype type)
+{
+    const int grad = op_arg(r->call.op, name) < 0 && strncmp(name, "d_", 2) == 0;
+    const int arg = op_arg(r->call.op, grad ? name + 2 : name);
+    const char *sites = r->call.op->sites;
+
+    if (arg < 0 || !op_results(&r->call, arg, grad))
+        return err_set("rounds: %s is no result of %s here, and none of its sites, which are %s",
+                       name, r->call.op->name, sites ? sites : "none");
+    if (op_is_bytes(&r->call, arg) ||
+        types[type].unit <= types[call_type(&r->call, arg, grad)].unit)
+        return err_set("rounds: %s is %s, and %s is no coarser", name,
+                       types[call_type(&r->call, arg, grad)].name, types[type].name);
+    X_OR_G(r->unit, arg, grad) = types[type].unit;
+    return 0;
+}
+
+static int add_word(abl_result *r, char *word, char stores[MAX_ROUNDS], double *unit)
+{
+    enum dtype type = F32;
+
+    if (read_word(word, &type))
+        return -1;
+    if (!op_sites(r->call.op, word))
+        return add_tensor(r, word, type);
+    snprintf(stores + strlen(stores), MAX_ROUNDS - strlen(stores), "%s%s", *stores ? " " : "",
+             word);
+    *unit = types[type].unit > *unit ? types[type].unit : *unit;
+    return 0;
+}
+
+/* The kernel that declares it: the one that is there, or a new one; NULL after err_set(). */
+static const struct impl *declaring(const char *words, const char *stores, double unit)
+{
+    static struct declaration *all;
+    struct declaration *d = all;
+    char name[2 * MAX_ROUNDS];
+
+    snprintf(name, sizeof name, "given, rounds %s", words);
+    while (d && (strcmp(d->name, name) != 0 || strcmp(d->stores, stores) != 0))
+        d = d->next;
+    if (d)
+        return &d->impl;
+    if (!(d = calloc(1, sizeof *d)))
+        return err_null("no memory for what a result rounds");
+    strcpy(d->name, name);
+    strcpy(d->stores, stores);
+    d->impl =
+        (struct impl){.name = d->name, .stores = *stores ? d->stores : NULL, .stored_unit = unit};
+    d->next = all;
+    all = d;
+    return &d->impl;
+}
+
+static int read_words(abl_result *r, const char *words)
+{
+    char copy[MAX_ROUNDS], stores[MAX_ROUNDS] = "", *rest;
+    double unit = 0;
+
+    if (strlen(words) >= sizeof copy)
+        return err_set("rounds: more than %d characters", MAX_ROUNDS - 1);
+    strcpy(copy, words);
+    memset(&r->unit, 0, sizeof r->unit);
+    for (char *word = strtok_r(copy, " ,", &rest); word; word = strtok_r(NULL, " ,", &rest))
+        if (add_word(r, word, stores, &unit))
+            return -1;
+    const struct impl *k = declaring(words, stores, unit);
+    if (k)
+        r->call.kernel = k;
+    return k ? 0 : -1;
+}
+
+int result_rounds(abl_result *r, const char *words)
+{
+    return *r->name ? read_words(r, words)
+                    : err_set("rounds: this result is %s's, whose kernels declare what they round",
+                              r->call.backend->name);
+}
+
+int abl_result_rounds(abl_result *r, const char *words)
+{
+    if (IS_NULL(r, "result") || IS_NULL(words, "text") || call_begin())
+        return -1;
+    const int e = result_rounds(r, words);
+    call_end();
+    return e;
+}

@@ -44,14 +44,16 @@ static void backward_rows(const struct call *f)
         real mean_g = 0, mean_gx = 0; /* of g, and of g xhat */
 
         FOR_SUM (n, N) {
-            real xhat = rstd[i] * (load(xi[n]) - mean[i]), g = load(w[n]) * load(dyi[n]);
+            real xhat = site(NORM_AT_XHAT, rstd[i] * (load(xi[n]) - mean[i])),
+                 g = load(w[n]) * load(dyi[n]);
             add_to(mean_g, g);
             add_to(mean_gx, g * xhat);
         }
         mean_g /= N;
         mean_gx /= N;
         for (int64_t n = 0; n < N; n++) {
-            real xhat = rstd[i] * (load(xi[n]) - mean[i]), g = load(w[n]) * load(dyi[n]);
+            real xhat = site(NORM_AT_XHAT, rstd[i] * (load(xi[n]) - mean[i])),
+                 g = load(w[n]) * load(dyi[n]);
             dx[i * N + n] = store(rstd[i] * (g - mean_g - xhat * mean_gx));
         }
     }
@@ -74,7 +76,8 @@ static void backward_columns(const struct call *f)
             dw[n] = db[n] = 0;
         FOR_SUM (i, R)
             for (int64_t n = from; n < end; n++) {
-                add_to(dw[n], load(dy[i * N + n]) * (rstd[i] * (load(x[i * N + n]) - mean[i])));
+                add_to(dw[n], load(dy[i * N + n]) *
+                                  site(NORM_AT_XHAT, rstd[i] * (load(x[i * N + n]) - mean[i])));
                 add_to(db[n], load(dy[i * N + n]));
             }
     }

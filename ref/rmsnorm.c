@@ -34,10 +34,10 @@ static void backward_rows(const struct rmsnorm *a, const struct rmsnorm *d, int6
         real mean_gx = 0; /* of g xhat */
 
         FOR_SUM (n, N)
-            add_to(mean_gx, load(w[n]) * load(dyi[n]) * (rstd[i] * load(xi[n])));
+            add_to(mean_gx, load(w[n]) * load(dyi[n]) * site(NORM_AT_XHAT, rstd[i] * load(xi[n])));
         mean_gx /= N;
         for (int64_t n = 0; n < N; n++) {
-            real xhat = rstd[i] * load(xi[n]), g = load(w[n]) * load(dyi[n]);
+            real xhat = site(NORM_AT_XHAT, rstd[i] * load(xi[n])), g = load(w[n]) * load(dyi[n]);
             dx[i * N + n] = store(rstd[i] * (g - xhat * mean_gx));
         }
     }
@@ -58,7 +58,8 @@ static void backward_columns(const struct rmsnorm *a, const struct rmsnorm *d, i
             dw[n] = 0;
         FOR_SUM (i, R)
             for (int64_t n = from; n < end; n++)
-                add_to(dw[n], load(dy[i * N + n]) * (rstd[i] * load(x[i * N + n])));
+                add_to(dw[n],
+                       load(dy[i * N + n]) * site(NORM_AT_XHAT, rstd[i] * load(x[i * N + n])));
     }
 }
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ablate
+from ablate._case import to_bf16
 from functions import FUNCTIONS, WRONG, drawn, functions
 
 CASES = int(os.environ.get("ABLATE_JUDGE_CASES", "200"))
@@ -101,3 +102,61 @@ def test_a_table_is_printed():
     forward, backward = functions("relu rows=4 dim=5")
     text = str(ablate.judge(forward, "relu rows=4 dim=5", backward))
     assert "parity" in text and "0 failed" in text
+
+
+# A gradient that the contract has in float32, given in bf16.
+WEIGHTS = "rmsnorm rows=64 columns=256 dtype=bf16"
+
+
+def _rmsnorm(cast):
+    forward, backward = functions(WEIGHTS)
+
+    def narrow(inputs, upstream):
+        found = backward(inputs, upstream)
+        return {**found, "d_w": cast(to_bf16(found["d_w"].astype(np.float32)))}
+    return forward, WEIGHTS, narrow
+
+
+def test_a_gradient_in_bf16_is_refused_unless_it_says_so():
+    plain = _rmsnorm(np.asarray)
+    assert {r.tensor for r in ablate.judge(*plain).failed} == {"d_w"}
+    verdicts = ablate.judge(*plain, rounds="d_w:bf16")
+    assert verdicts.ok
+    assert all("rounds d_w:bf16" in r.note for r in verdicts if r.check == "parity")
+    assert {r.distance for r in verdicts if r.check == "repeat"} == {""}
+
+
+def test_an_array_of_bf16_says_so_by_itself():
+    torch = pytest.importorskip("torch")
+    verdicts = ablate.judge(*_rmsnorm(lambda x: torch.tensor(x).to(torch.bfloat16)))
+    assert verdicts.ok
+    assert "rounds d_w:bf16" in str(verdicts)
+
+
+def test_what_is_rounded_is_not_a_way_to_be_wrong():
+    forward, words, backward = _rmsnorm(np.asarray)
+    wrong = lambda inputs, upstream: {"d_w": 1.01 * backward(inputs, upstream)["d_w"]}
+    assert ablate.judge(forward, words, wrong, rounds="d_w:bf16").failed
+
+
+@pytest.mark.parametrize("rounds, message", [
+    ("d_w:bf17", "bf17 is none of the types fp32, bf16, fp16"),
+    ("foo:bf16", "foo is no result of rmsnorm here, and none of its sites, which are xhat"),
+    ("xhat", "xhat is not NAME:TYPE"),
+    ("y:bf16", "y is bf16, and bf16 is no coarser"),
+])
+def test_words_that_say_nothing_of_rounding(rounds, message):
+    with pytest.raises(ablate.Error, match=message):
+        ablate.judge(*_rmsnorm(np.asarray), rounds=rounds)
+
+
+def test_a_site_in_bf16():
+    """The normalised row in bf16, whose effect on a sum in float32 must be declared."""
+    forward, _ = functions(WEIGHTS)
+
+    def stored(inputs, upstream):
+        x, d_y = inputs["x"].astype(float), upstream["d_y"].astype(float)
+        n = to_bf16((x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6)).astype(np.float32))
+        return {"d_w": (d_y * n).sum(0)}
+    assert ablate.judge(forward, WEIGHTS, stored).failed
+    assert ablate.judge(forward, WEIGHTS, stored, rounds="xhat:bf16").ok

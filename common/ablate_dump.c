@@ -246,13 +246,8 @@ static int read_result(hid_t g, void *data)
     abl_result *r = data;
     const struct source out = {g, 0, r->call, r->trial.text}, d = {g, 1, r->call, r->trial.text};
     int found = 0;
-    if (H5Aexists(g, "rounds") > 0) {
-        char *words = h5_get_text(g, "rounds");
-        const int e = !words || result_rounds(r, words);
-        free(words);
-        if (e)
-            return -1;
-    }
+    if (*r->name && result_rounds_in(r, g))
+        return -1;
     if (read_all(&out, "", OUT | SAVED, r->t, VALUES, r->has.x, &found) ||
         read_all(&d, "d", IN, r->t, GRADIENT, r->has.g, &found))
         return -1;

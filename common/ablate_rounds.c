@@ -7,6 +7,7 @@
 
 #include "common/ablate_types.h"
 #include "common/base/err.h"
+#include "common/base/h5.h"
 
 /* A declaration's kernel, which is kept for good: bounds know it by its address. */
 struct declaration {
@@ -105,7 +106,8 @@ static int read_words(abl_result *r, const char *words)
     return k ? 0 : -1;
 }
 
-int result_rounds(abl_result *r, const char *words)
+/* Another program's alone. */
+static int set_words(abl_result *r, const char *words)
 {
     return *r->name ? read_words(r, words)
                     : err_set("rounds: this result is %s's, whose kernels declare what they round",
@@ -116,7 +118,60 @@ int abl_result_rounds(abl_result *r, const char *words)
 {
     if (IS_NULL(r, "result") || IS_NULL(words, "text") || call_begin())
         return -1;
-    const int e = result_rounds(r, words);
+    const int e = set_words(r, words);
     call_end();
+    return e;
+}
+
+/* ---- in a dump ---- */
+
+static void append(char words[MAX_ROUNDS], const char *name, const char *type)
+{
+    const size_t used = strlen(words);
+    snprintf(words + used, MAX_ROUNDS - used, "%s%s%s%s", used ? " " : "", name, type ? ":" : "",
+             type ? type : "");
+}
+
+/* The coarser type in which a dataset says that its values are stored; NULL: none. */
+static const char *coarser(const abl_result *r, hid_t group, int arg, int grad)
+{
+    const double unit = types[call_type(&r->call, arg, grad)].unit;
+    const char *found = NULL;
+    char path[40];
+
+    snprintf(path, sizeof path, "%s%s", grad ? "d/" : "", r->call.op->arg[arg].name);
+    if ((grad && H5Lexists(group, "d", H5P_DEFAULT) <= 0) ||
+        H5Lexists(group, path, H5P_DEFAULT) <= 0 ||
+        H5Aexists_by_name(group, path, "storage", H5P_DEFAULT) <= 0)
+        return NULL;
+    const hid_t set = H5Oopen(group, path, H5P_DEFAULT);
+    char *text = set < 0 ? NULL : h5_get_text(set, "storage");
+    for (int n = 0; text && storage_types[n]; n++)
+        if (strcmp(text, storage_types[n]) == 0 && types[F32 + n].unit > unit)
+            found = storage_types[n];
+    free(text);
+    if (set >= 0)
+        H5Oclose(set);
+    return found;
+}
+
+int result_rounds_in(abl_result *r, int64_t group)
+{
+    char words[MAX_ROUNDS] = "", tensor[32], *said = NULL;
+
+    if (H5Aexists(group, "rounds") > 0 && !(said = h5_get_text(group, "rounds")))
+        return -1;
+    append(words, said ? said : "", NULL);
+    FOR_RESULTS (&r->call, i, grad) {
+        const char *type = coarser(r, group, i, grad);
+        tensor_name(r->call.op, i, grad, tensor);
+        if (type && !strstr(words, tensor))
+            append(words, tensor, type);
+    }
+    const int e = (said && strlen(said) >= MAX_ROUNDS)
+                      ? err_set("rounds: more than %d characters", MAX_ROUNDS - 1)
+                  : *words ? set_words(r, words)
+                           : 0;
+    free(said);
     return e;
 }

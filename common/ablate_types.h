@@ -41,8 +41,9 @@ struct abl_result {
     } unit; /* of the type in which a result is given, where that is coarser; else 0 */
 };
 enum { MAX_ROUNDS = 256 };
-/* As abl_result_rounds(), within a call. */
-int result_rounds(abl_result *r, const char *words);
+/* As abl_result_rounds(), what the group of a dump says in its attribute `rounds`, and its datasets
+ * in their attributes `storage`. */
+int result_rounds_in(abl_result *r, int64_t group);
 
 struct abl_verdicts {
     struct verdicts list;

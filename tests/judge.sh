@@ -42,7 +42,7 @@ ok 'by two checks' says '2 checks, 0 failed, 0 skipped'
 ok 'which are in the dump' holds 'sorted(rows) == [("mine", "d_x", "pass"), ("mine", "y", "pass")] and t.attrs["n_checks"] == 2'
 wrote 't["mine/y"] = right; t["mine/d/x"] = -d_right'
 ok 'a gradient of the wrong sign fails' exits 1 judge s.h5
-ok 'with its place and bound' says 'mine parity, d_x: gain off by 2 at ['
+ok 'with its place and bound' says 'mine parity, d_x: slice off by 2 at ['
 ok 'and the command that judges again' says 'again: run-ablation judge s.h5'
 ok 'its rows take the place of the earlier ones' holds 'sorted(rows) == [("mine", "d_x", "fail"), ("mine", "y", "pass")] and t.attrs["failed"] == 1'
 wrote 't["mine/y"] = right; t["theirs/y"] = 0 * right'
@@ -53,6 +53,16 @@ ok 'both' exits 1 judge s.h5 --tsv
 ok 'as records' says 'theirs	given	parity	y	'
 ok 'with what is not given' says '# 1: theirs: d_x is not given'
 ok 'rows of both' holds '{r[0] for r in rows} == {"mine", "theirs"}'
+wrote 'b = lambda x: (x.astype("f4").view("u4") + 0x8000 & 0xffff0000).astype("u4").view("f4"); t["mine/y"] = b(right); t["mine/d/x"] = d_right'
+ok 'a result in bf16 is wrong in fp32' exits 1 judge s.h5 --as mine
+wrote 'b = lambda x: (x.astype("f4").view("u4") + 0x8000 & 0xffff0000).astype("u4").view("f4"); t["mine/y"] = b(right); t["mine/d/x"] = d_right; t["mine"].attrs["rounds"] = "y:bf16"'
+ok 'unless its attribute rounds says so' exits 0 judge s.h5 --as mine
+ok 'which is in the dump' holds '{r["kernel"].decode() for r in t["check"][...] if r["backend"] == b"mine"} == {"given, rounds y:bf16"}'
+wrote 'b = lambda x: (x.astype("f4").view("u4") + 0x8000 & 0xffff0000).astype("u4").view("f4"); t["mine/y"] = b(right); t["mine/d/x"] = d_right; t["mine/y"].attrs["storage"] = "bf16"'
+ok 'or the attribute storage of the dataset' exits 0 judge s.h5 --as mine
+wrote 't["mine/y"] = right; t["mine/d/x"] = d_right; t["mine"].attrs["rounds"] = "q:bf16"'
+ok 'what is no site and no result is bad input' exits 2 judge s.h5 --as mine
+ok 'and named' says 'rounds: q is no result of softmax here'
 wrote 't["mine/y"] = right[:, 1:]; t["mine/d/x"] = d_right'
 ok 'another shape is bad input' exits 2 judge s.h5 --as mine
 ok 'named' says 'y has another shape: it is [5,6], not [5,7]'

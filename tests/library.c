@@ -169,6 +169,23 @@ static abl_verdicts *judged(abl_case *c, abl_result *mine)
            strchr(v.worst, '8') && strcmp(v.backend, "mine") == 0,
        "and a bad one");
     ok(!abl_result_new(c, "ref64") && !abl_result_new(c, "a/b"), "names that are taken");
+    x[n - 1] -= 1e-3;
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= i % 2 ? 1 + 0x1p-11 : 1 - 0x1p-11;
+    abl_result_set(mine, "out", x, n);
+    ok(mine && abl_result_rounds(mine, "out:bf16") == 0, "that it is given in bf16");
+    abl_verdicts *as_bf16 = abl_judge_result(c, mine);
+    const int seen = as_bf16 && abl_verdict(as_bf16, 0, &v) == 0;
+    ok(seen && abl_failed(as_bf16) == 0 && strcmp(v.kernel, "given, rounds out:bf16") == 0,
+       "makes roundings to bf16 right, and the verdict says so: %s, %s off by %.2g, bound %.2g",
+       v.kernel, v.distance, v.error, v.bound);
+    abl_verdicts_free(as_bf16);
+    ok(mine && abl_result_rounds(mine, "out:fp32") == -1, "it is that already");
+    error_says("out is fp32, and fp32 is no coarser");
+    ok(mine && abl_result_rounds(mine, "") == 0, "and no longer");
+    as_bf16 = abl_judge_result(c, mine);
+    ok(as_bf16 && abl_failed(as_bf16) == 1, "in float they are wrong");
+    abl_verdicts_free(as_bf16);
     return all;
 }
 

@@ -280,7 +280,8 @@ static void multiply(const struct checked *c, int64_t g, const double *V, double
 struct totals {
     double size;         /* the largest element of segments that are not far off */
     double off, squares; /* the squares of what sums are off by; of all elements */
-    int64_t judged;
+    double along, sums;  /* what sums are off by times the sums of elements; the squares of those */
+    int64_t judged, n;   /* elements, segments */
 };
 
 /* How far a segment's sum is off, as a multiple of what is expected; below 0: the sum is not finite,
@@ -288,7 +289,7 @@ struct totals {
 static double off_by(const struct checked *c, int64_t g, int64_t i, int64_t part, double want,
                      const double *r, struct totals *t)
 {
-    double sum = 0, most = 0, squares = 0;
+    double sum = 0, all = 0, most = 0, squares = 0;
 
     if (!isfinite(want) || fabs(want) > c->largest)
         return -1;
@@ -298,6 +299,7 @@ static double off_by(const struct checked *c, int64_t g, int64_t i, int64_t part
         if (!isfinite(x))
             return INFINITY;
         sum += r[j] * (x - addend(c, g, i, j));
+        all += r[j] * x;
         most = fmax(most, fabs(x));
         squares += x * x;
     }
@@ -305,6 +307,9 @@ static double off_by(const struct checked *c, int64_t g, int64_t i, int64_t part
     const double off = sum == want ? 0 : fabs(sum - want) / expected;
     t->squares += squares;
     t->off += (sum - want) * (sum - want);
+    t->along += (sum - want) * all;
+    t->sums += all * all;
+    t->n++;
     if (off <= 1)
         t->size = fmax(t->size, most);
     return off;
@@ -327,6 +332,9 @@ static void compare(const struct checked *c, int64_t g, const double *r, const d
         t->off += row[i].off;
         t->squares += row[i].squares;
         t->judged += row[i].judged;
+        t->along += row[i].along;
+        t->sums += row[i].sums;
+        t->n += row[i].n;
     }
     free(row);
 }
@@ -466,6 +474,33 @@ static void buffers_free(struct buffers *b, const struct checked *c, const struc
     free(b->suspect);
 }
 
+/* The gain of all elements, |sum e b| / sum b^2, as the weighted sums of segments have it; and the
+ * part of it that is the weights' and not the product's, hardly more than so much. */
+struct gain {
+    double found, chance;
+};
+
+static struct gain gain_of(const struct totals *t)
+{
+    static const double SURE = 6; /* standard deviations */
+
+    if (!(t->sums > 0))
+        return (struct gain){0, INFINITY};
+    return (struct gain){fabs(t->along) / t->sums, SURE * sqrt(t->off / t->sums / (double)t->n)};
+}
+
+/* By the largest element, or by the gain. */
+static void decide_by(struct verdict *v, const struct whole *bound, double most, struct gain g)
+{
+    const double allowed = bound->of[BY_GAIN] + g.chance;
+    const int by_gain = g.found / allowed > most / bound->of[BY_MAX];
+
+    v->error = by_gain ? g.found : most;
+    v->bound = by_gain ? allowed : bound->of[BY_MAX];
+    v->distance = distance_names[by_gain ? BY_GAIN : BY_MAX];
+    v->pass = v->error <= v->bound;
+}
+
 /* The verdict on the product, by all that is in the buffers.  Of many elements one can be further
  * off than the sample's: before that fails, more samples of the truth are taken. */
 static void decide(const struct checked *c, const struct buffers *b, int n, const struct totals *t,
@@ -481,12 +516,12 @@ static void decide(const struct checked *c, const struct buffers *b, int n, cons
     for (int i = 0; i < n; i++)
         if (b->suspect[i].off >= 0)
             look_at(c, &b->suspect[i], &size, v);
-    v->error /= size > 0 ? size : 1;
-    do {
-        v->bound = X_OR_G(*bounds, c->arg, c->grad).of[BY_MAX];
-        v->pass = v->error <= v->bound;
-    } while (!v->pass && bounds_sample_more(bounds, 0));
-    v->unjudged = v->pass && v->bound >= 1;
+    const struct gain gain = gain_of(t);
+    const double most = v->error / (size > 0 ? size : 1);
+    do
+        decide_by(v, &X_OR_G(*bounds, c->arg, c->grad), most, gain);
+    while (!v->pass && bounds_sample_more(bounds, 0));
+    v->unjudged = v->pass && X_OR_G(*bounds, c->arg, c->grad).of[BY_MAX] >= 1;
 }
 
 int check_product(const struct tensors *got, const struct call *f, struct sampled *s,
@@ -494,7 +529,7 @@ int check_product(const struct tensors *got, const struct call *f, struct sample
 {
     struct checked c = {.f = f, .p = p, .e = e};
     struct buffers b = {NULL, NULL, NULL, NULL};
-    struct totals t = {0, 0, 0, 0};
+    struct totals t = {.n = 0};
     int n = 0, failed = begin(&c, got, s) || buffers_new(&b, &c, s);
 
     for (int64_t g = 0; !failed && g < c.n.G; g++) {

@@ -158,9 +158,9 @@ def layernorm(words, mean=mean_of(in_double), seen=None):
 
 # ---- products and sums ----
 
-def gemm(words, order=None, operands=single, lost=0):
-    """`order`: how the sums over K run; `operands` rounds A and B; so many of the last products are
-    lost."""
+def gemm(words, order=None, operands=single, lost=None):
+    """`order`: how the sums over K run; `operands` rounds A and B; C lacks its last product in the
+    elements that `lost` indexes."""
     def product(a, b):
         a, b = operands(a), operands(b)
         if order:
@@ -168,8 +168,10 @@ def gemm(words, order=None, operands=single, lost=0):
         return a.astype(np.float64) @ b
 
     def forward(A, B):
-        K = A.shape[1] - lost
-        return {"C": product(A[:, :K], B[:K])}
+        C = product(A, B)
+        if lost is not None:
+            C[lost] -= np.outer(A[:, -1], B[-1])[lost]
+        return {"C": C}
 
     def backward(inputs, upstream):
         d = upstream["d_C"]
@@ -293,11 +295,24 @@ def cross_entropy(words, has_softmax=True):
     return forward, backward
 
 
-def attention(words, scale=None, exponentials=natural, between=single, normal=False, share=0,
+def online(s, v, between, tile=16):
+    """The sum of exponentials by v over tiles of keys: exponentials are of s minus the largest so far, and what was
+    summed is scaled when that grows."""
+    top, total = np.full_like(s[..., :1], -1e30), np.float32(0)
+    for k in range(0, s.shape[-1], tile):
+        part = s[..., k:k + tile]
+        higher = np.maximum(top, part.max(-1, keepdims=True))
+        p = between(np.exp(part - higher))
+        total = total * np.exp(top - higher) + p @ v[..., k:k + tile, :]
+        top = higher
+    return total
+
+
+def attention(words, scale=None, exponentials=natural, between=single, form="divided last", share=0,
               skipped=None):
-    """Causal.  `between`: how P and dS are rounded before products, P divided by its sum before that
-    where it is `normal`.  Probabilities below that `share` of the row's largest are made 0;
-    `skipped`: a row whose key of middle weight is, in the first head."""
+    """Causal.  `between`: how P and dS are rounded before products; `form`: P is "divided first" or
+    "divided last" by its sum, or "online".  Probabilities below that `share` of the row's largest
+    are made 0; `skipped`: a row whose key of middle weight is, in the first head."""
     p = settings(words)
     scale = np.float32(scale or p["scale"] or p["dim"] ** -0.5)
 
@@ -314,11 +329,14 @@ def attention(words, scale=None, exponentials=natural, between=single, normal=Fa
         if skipped is not None:
             e[:, 0, skipped, np.argsort(e[0, 0, skipped, :skipped + 1])[skipped // 2]] = 0
         total = e.sum(-1, keepdims=True)
-        return e, total, scale * s.max(-1, keepdims=True) + np.log(total)
+        return scale * s, e, total, scale * s.max(-1, keepdims=True) + np.log(total)
 
     def out(q, k, v):
-        e, total, lse = rows(q, k)
-        o = between(e / total) @ v if normal else between(e) @ v / total
+        s, e, total, lse = rows(q, k)
+        if form == "divided first":
+            o = between(e / total) @ v
+        else:
+            o = (online(s, v, between) if form == "online" else between(e) @ v) / total
         return o, e / total, lse
 
     def forward(q, k, v):

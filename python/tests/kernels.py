@@ -284,7 +284,7 @@ def cross_entropy(words, has_softmax=True):
     def forward(logits, target):
         top, _, log_sum, counts, hot = parts(logits, target)
         losses = (log_sum + (top - (logits * hot).sum(-1))) * counts
-        return {"loss": [losses.sum() / max(counts.sum(), 1)], "row_loss": losses,
+        return {"loss": losses.sum(keepdims=True) / max(counts.sum(), 1), "row_loss": losses,
                 "lse": top + log_sum}
 
     def backward(inputs, upstream):
@@ -344,7 +344,7 @@ def attention(words, scale=None, exponentials=natural, between=single, form="div
         return {"o": o.transpose(0, 2, 1, 3), "lse": lse[..., 0]}
 
     def backward(inputs, upstream):
-        q, k, v, d = heads_first(*inputs.values(), upstream["d_o"])
+        q, k, v, d = heads_first(*(inputs[n] for n in "qkv"), upstream["d_o"])
         o, P, _ = out(q, k, v)
         o = bf16(o) if between is bf16 else single(o)
         delta = (d * o).sum(-1, keepdims=True) - upstream["d_lse"][..., None]

@@ -45,7 +45,7 @@ RIGHT: dict[str, Row] = {}
 def wrong(what, words, kernel, of=None, **how):
     """A row of the wrong ones: `how` makes a right kernel wrong, in the results that `of` names."""
     op, dtype = words.split()[0], words.split("dtype=")[1]
-    WRONG[f"{op} {dtype} {what}"] = Row(words, stored(words, kernel, of=how and of, **how), of)
+    WRONG[f"{op} {dtype} {what}"] = Row(words, stored(words, kernel, of=of, **how), of)
 
 
 def right(what, words, kernel):
@@ -187,3 +187,54 @@ def test_wrong_ones_are_refused(row):
 def test_right_ones_pass(row):
     verdicts = judged(RIGHT[row])
     assert verdicts.ok and not verdicts.unjudged, verdicts
+
+
+# ---- through a dump, as a program in another language would ----
+
+# Each of another kind.
+WRONG_IN_A_DUMP = [
+    "rmsnorm bf16 times 1.01", "layernorm bf16 8 of 256 columns not in the mean",
+    "gemm bf16 times 0.97", "gemm bf16 operands in e4m3", "gemm bf16 one of 2048 products lost",
+    "scan bf16 cut to bf16", "attention bf16 1 / sqrt(72) for 1 / sqrt(80)",
+    "attention bf16 one key of 64 skipped in a row",
+    "cross_entropy bf16 no softmax in the gradient", "softmax bf16 25 of 64 rows of a gradient 0",
+    "gemm fp32 times 1 + 1e-6", "scan fp32 4 ulp too large", "rope fp32 cut to 20 bits",
+    "softmax fp32 below 1e-4 of the largest 0"]
+RIGHT_IN_A_DUMP = [
+    "rmsnorm bf16 Llama", "swiglu bf16 silu in bf16", "attention bf16 P in bf16, divided last",
+    "softmax bf16 ex2.approx +1", "gemm bf16 sums eighths", "cross_entropy bf16 as it is",
+    "gemm fp32 sums descending", "scan fp32 sums pairwise", "layernorm fp32 Welford",
+    "softmax fp32 scale 4 folded into exp2"]
+
+
+def exit_status_in_a_dump(row, folder):
+    """That of `run-ablation judge`, and what it printed, for a kernel's results beside the inputs
+    of its case."""
+    h5py = pytest.importorskip("h5py")
+    file = str(folder / "case.h5")
+
+    def run(*arguments):
+        return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
+    assert run("--inputs", row.words, "-o", file).returncode == 0
+    with h5py.File(file, "r+") as f:
+        trial = f["trial/0001"]
+        inputs = {n: a[...] for n, a in trial["in"].items()}
+        upstream = {"d_" + n: a[...] for n, a in trial["dout"].items()}
+        for name, y in row.kernel[0](**inputs).items():
+            trial[f"mine/{name}"] = y
+        for name, y in row.kernel[1](inputs, upstream).items():
+            trial[f"mine/d/{name[2:]}"] = y
+    done = run("judge", file)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("row", WRONG_IN_A_DUMP)
+def test_wrong_ones_in_a_dump_are_refused(row, tmp_path):
+    status, printed = exit_status_in_a_dump(WRONG[row], tmp_path)
+    assert status == 1 and "mine parity" in printed, printed
+
+
+@pytest.mark.parametrize("row", RIGHT_IN_A_DUMP)
+def test_right_ones_in_a_dump_pass(row, tmp_path):
+    status, printed = exit_status_in_a_dump(RIGHT[row], tmp_path)
+    assert status == 0 and " 0 failed" in printed and " 0 skipped" in printed, printed

@@ -1,7 +1,7 @@
 """Kernels in NumPy: right ones as people write them, and wrong ones as some were published.
 
-A maker such as `softmax(words, ...)` returns a forward and a backward function, whose results are not
-rounded yet; `stored()` rounds them as the case stores them."""
+A maker such as `softmax(words, ...)` returns a forward and a backward function, whose results are
+not rounded yet; `stored()` rounds them as the case stores them."""
 
 import numpy as np
 
@@ -296,8 +296,8 @@ def cross_entropy(words, has_softmax=True):
 
 
 def online(s, v, between, tile=16):
-    """The sum of exponentials by v over tiles of keys: exponentials are of s minus the largest so far, and what was
-    summed is scaled when that grows."""
+    """exp(s - max s) v, one tile of keys after the other: each with the largest s so far, and what
+    was summed is scaled when that grows."""
     top, total = np.full_like(s[..., :1], -1e30), np.float32(0)
     for k in range(0, s.shape[-1], tile):
         part = s[..., k:k + tile]

@@ -87,6 +87,20 @@ static real kept(const struct attention_call *c, int64_t b, int64_t h, int64_t i
     return attention_kept(&c->dropout, b * c->H + h, i, j) ? c->keep : 0;
 }
 
+/* What the weights of a row are divided by before they are stored as P: 1, or their sum, as an eager
+ * composition has it, with which the largest of them is rounded, too. */
+static real divisor_of(const struct attention_call *c, const real *s, int64_t h, int64_t first,
+                       int64_t last, real maximum)
+{
+    real sum = c->sinks ? exp(c->sinks[h] - maximum) : 0;
+
+    if (!moved_at_site(ATTENTION_AT_P))
+        return 1;
+    for (int64_t j = first; j < last; j++)
+        sum += exp(s[j] - maximum);
+    return sum;
+}
+
 /* Row i of head h: its o [E] and its lse; s [S] is room for its scores. */
 static real forward_row(const struct attention_call *c, int64_t b, int64_t h, int64_t i, real *s,
                         real *o)
@@ -101,12 +115,13 @@ static real forward_row(const struct attention_call *c, int64_t b, int64_t h, in
     memset(o, 0, c->E * sizeof *o);
     if (maximum == -INFINITY)
         return -INFINITY;
+    const real divisor = divisor_of(c, s, h, first, last, maximum);
     for (int64_t j = first; j < last; j++) {
         if (s[j] == -INFINITY)
             continue;
-        const real p = exp(s[j] - maximum);
+        const real p = exp(s[j] - maximum), P = site(ATTENTION_AT_P, p / divisor) * divisor;
         add_to(sum, p);
-        add(o, site(ATTENTION_AT_P, p) * kept(c, b, h, i, j), c->v + key(c, b, j, h) * c->E, c->E);
+        add(o, P * kept(c, b, h, i, j), c->v + key(c, b, j, h) * c->E, c->E);
     }
     if (c->sinks)
         add_to(sum, exp(c->sinks[h] - maximum));

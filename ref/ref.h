@@ -126,6 +126,8 @@ static inline double disturbed_special(double x, unsigned place)
 #define constant(x) disturbed(x, ref64_noise.loaded, HERE)
 #define at_site(n) (ref64_noise.at_sites > 0 && ref64_noise.sites >> (n)&1)
 #define site(n, x) (at_site(n) ? disturbed_at_site(x, HERE) : (x))
+/* Are they moved there, and not rounded? */
+#define moved_at_site(n) (at_site(n) && !ref64_noise.exact)
 #define site_of_terms(n, x, size) (at_site(n) ? disturbed_sum(x, size, HERE) : (x))
 /* These are macros of tgmath.h. */
 #undef sqrt
@@ -146,6 +148,7 @@ static inline double disturbed_special(double x, unsigned place)
 #define constant(x) (x)
 /* A value that a composition of operators would store: site n of the contract. */
 #define at_site(n) 0
+#define moved_at_site(n) 0
 #define site(n, x) (x)
 /* A value that a kernel may have as a sum of terms that cancel, and are of that size. */
 #define site_of_terms(n, x, size) (x)

@@ -2,13 +2,38 @@
 #include "common/ops/scan.h"
 #include "ref/ref.h"
 
+enum { CHUNK = 256 };
+
+/* The same where sums are backwards: each by itself, from its last element in the chunk to the
+ * first, so that all of a chunk end with the same additions. */
+static void scan_row_backwards(num *to, const num *from, int64_t n, int64_t step, int exclusive)
+{
+    real before = 0, sum = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t begin = i / CHUNK * CHUNK;
+        if (i == begin)
+            add_to(before, sum);
+        sum = 0;
+        for (int64_t j = i; j >= begin; j--)
+            if (j < i || !exclusive)
+                add_to(sum, load(from[j * step]));
+        to[i * step] = store(before + sum);
+        if (exclusive)
+            add_to(sum, load(from[i * step]));
+    }
+}
+
 /* The sums of n elements, each `step` after the one before.  Each chunk is summed by itself, so
  * that few additions have a large sum as an operand. */
 static void scan_row(num *to, const num *from, int64_t n, int64_t step, int exclusive)
 {
-    enum { CHUNK = 256 };
     real before = 0, sum = 0;
 
+    if (REF(noise).order == BACKWARDS) {
+        scan_row_backwards(to, from, n, step, exclusive);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         real x = load(from[i * step]);
         if (i % CHUNK == 0 && !sums_in_float()) {

@@ -116,7 +116,7 @@ static int set_words(abl_result *r, const char *words)
 
 int abl_result_rounds(abl_result *r, const char *words)
 {
-    if (IS_NULL(r, "result") || IS_NULL(words, "text") || call_begin())
+    if (IS_NULL(r, "result") || IS_NULL(words, "string of words") || call_begin())
         return -1;
     const int e = set_words(r, words);
     call_end();

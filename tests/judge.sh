@@ -7,6 +7,10 @@ if [ -z "$PYTHON" ]; then
 fi
 . "${srcdir:-.}/tests/tap.sh"
 
+# Which distance of several is the largest part of its bound is the compiler's affair, too.
+matches() {
+    grep -q -- "$1" out
+}
 # wrote PYTHON: with trial 1 as t, its softmax as right and its gradient as d_right.
 wrote() {
     "$PYTHON" -c "
@@ -42,7 +46,7 @@ ok 'by two checks' says '2 checks, 0 failed, 0 skipped'
 ok 'which are in the dump' holds 'sorted(rows) == [("mine", "d_x", "pass"), ("mine", "y", "pass")] and t.attrs["n_checks"] == 2'
 wrote 't["mine/y"] = right; t["mine/d/x"] = -d_right'
 ok 'a gradient of the wrong sign fails' exits 1 judge s.h5
-ok 'with its place and bound' says 'mine parity, d_x: slice off by 2 at ['
+ok 'with its place and bound' matches 'mine parity, d_x: [a-z ]* off by 2 at \[.*\], bound [0-9.e-]*$'
 ok 'and the command that judges again' says 'again: run-ablation judge s.h5'
 ok 'its rows take the place of the earlier ones' holds 'sorted(rows) == [("mine", "d_x", "fail"), ("mine", "y", "pass")] and t.attrs["failed"] == 1'
 wrote 't["mine/y"] = right; t["theirs/y"] = 0 * right'
@@ -96,7 +100,8 @@ else
     ok 'a file that cannot be written' exits 2 judge s.h5
 fi
 
-# README's section: its commands run, and each line of its report is one of theirs.
+# README's section: its commands run, and each line of its report is one of theirs, but for the
+# distance that is the worst, its place and its bound.
 section() {
     sed -n '/^## Have your kernel judged/,/^## /p' "$srcdir/README.md" |
         awk -v of="$1" '/^```/ { within = !within; p = within && $0 == "```" of; next } p'
@@ -110,7 +115,7 @@ readme() {
     sh -c "$command" >out 2>&1
     test $? = 1 || return 1
     grep -v '^\$' console | while read -r line; do
-        grep -qF -- "$line" out || exit 1
+        grep -qF -- "${line%%d_x: *}" out || exit 1
     done
 }
 ok "README: Have your kernel judged" readme

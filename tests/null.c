@@ -226,6 +226,8 @@ static void results(void)
     REFUSES(abl_result_new, c, !abl_result_new(NULL, "yours"));
     REFUSES(abl_result_new, name, !abl_result_new(c, NULL));
     ACCEPTS(abl_result_free, r, free_null());
+    REFUSES(abl_result_rounds, r, abl_result_rounds(NULL, "y:bf16") == -1);
+    REFUSES(abl_result_rounds, words, abl_result_rounds(mine, NULL) == -1);
     REFUSES(abl_result_set, r, abl_result_set(NULL, "y", array, N) == -1);
     REFUSES(abl_result_set, name, abl_result_set(mine, NULL, array, N) == -1);
     REFUSES(abl_result_set, values, abl_result_set(mine, "y", NULL, N) == -1);

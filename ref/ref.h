@@ -108,7 +108,7 @@ static inline double disturbed_at_site(double x, unsigned place)
  * that size. */
 static inline double disturbed_sum(double x, double size, unsigned place)
 {
-    return x + disturbed(size, 4 * FLOAT_UNIT, place) - size;
+    return x + disturbed(size, 8 * FLOAT_UNIT, place) - size;
 }
 
 /* A special function's result. */
@@ -120,8 +120,7 @@ static inline double disturbed_special(double x, unsigned place)
 }
 #define HERE ((unsigned)(__LINE__ + 4096 * sizeof __FILE__))
 #define load(x) disturbed(x, ref64_noise.loaded, HERE)
-#define stores_noise() (ref64_noise.stored > 0 && !ref64_noise.exact_stores)
-#define store(x) (stores_noise() ? disturbed_in(x, ref64_noise.stored, 0) : (x))
+#define store(x) (ref64_noise.stored > 0 ? disturbed_in(x, ref64_noise.stored, 0) : (x))
 #define special(x) disturbed_special(x, HERE)
 #define constant(x) disturbed(x, ref64_noise.loaded, HERE)
 #define at_site(n) (ref64_noise.at_sites > 0 && ref64_noise.sites >> (n)&1)
@@ -316,7 +315,7 @@ static inline void filled(num *x, const real *from, int64_t n)
     for (int64_t i = 0; i < n; i++)
         x[i] = store(from[i]);
 #elif defined REF64
-    for (int64_t i = 0; stores_noise() && i < n; i++)
+    for (int64_t i = 0; ref64_noise.stored > 0 && i < n; i++)
         x[i] = store(from[i]);
 #else
     (void)x;

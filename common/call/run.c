@@ -581,7 +581,8 @@ static int perturb_between(const struct run *c, struct places *p)
     int e = 0;
 
     for (int i = 0; !e && i < o->n_args; i++) {
-        int64_t n = o->arg[i].flags & (IN | WHOLE | BYTES) ? 0 : op_count(&c->call, i);
+        const int unread = c->between_as && !op_read_back(&c->call, i);
+        int64_t n = o->arg[i].flags & (IN | WHOLE | BYTES) || unread ? 0 : op_count(&c->call, i);
         uint64_t key = draw_key(1 + c->between_key, o->arg[i].name);
         int intact = 1;
         double *x = n ? malloc(n * sizeof *x) : NULL;
@@ -596,14 +597,6 @@ static int perturb_between(const struct run *c, struct places *p)
         free(x);
     }
     return e;
-}
-
-/* What is perturbed between the passes is so instead of what forward stores. */
-static struct noise noise_of_forward(const struct run *c)
-{
-    struct noise n = c->noise;
-    n.exact_stores = c->between_as != NULL;
-    return n;
 }
 
 int run_op(const struct run *c, struct tensors *t, struct outcome *out)
@@ -624,13 +617,11 @@ int run_op(const struct run *c, struct tensors *t, struct outcome *out)
     const int64_t before = c->watch ? c->call.backend->memory(c->call.context) : 0;
     int e = put_all(c, t, &p, &f, &out->peak);
     if (noisy)
-        c->call.backend->disturb(noise_of_forward(c));
+        c->call.backend->disturb(c->noise);
     if (!e)
         e = run_pass(c, &f, FORWARD, t, out);
     if (!e && (c->between > 0 || c->between_as))
         e = perturb_between(c, &p);
-    if (noisy)
-        c->call.backend->disturb(c->noise);
     if (!e && !c->forward_only && op_passes(c->call.op) == N_PASSES)
         e = run_pass(c, &f, BACKWARD, t, out);
     if (noisy)

@@ -29,7 +29,6 @@ struct noise {
     int lean;
     int exact;        /* at the sites values are not moved but rounded, as storing them does */
     enum order order; /* in every reference; AS_BUILT: as the compiler and the BLAS have it */
-    int exact_stores; /* nothing is added to what is stored */
     float
         cut; /* products of matrices are too small by so much of themselves for each term of the sum */
 };

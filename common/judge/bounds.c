@@ -126,6 +126,40 @@ static double by_chance(double off, int64_t n)
     return n > 0 ? off / sqrt((double)n) : 0;
 }
 
+/* The median of x as parts of the size, of so many slices that are not 0: to a sixteenth of an octave,
+ * and down to 2^-60. */
+static double median_of(const double *x, const double *size, int64_t n)
+{
+    enum { OCTAVES = 80, PARTS = 16, LEAST = -60 };
+    int64_t count[OCTAVES * PARTS] = {0}, all = 0, below = 0;
+    int at = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const double part = size[i] > 0 ? (log2(x[i] / size[i]) - LEAST) * PARTS : NAN;
+        if (isnan(part))
+            continue;
+        all++;
+        count[part < 0 ? 0 : part >= OCTAVES * PARTS ? OCTAVES * PARTS - 1 : (int)part]++;
+    }
+    while (at < OCTAVES * PARTS - 1 && 2 * (below + count[at]) < all)
+        below += count[at++];
+    return at ? exp2((double)at / PARTS + LEAST) : 0;
+}
+
+enum { LEAST_OF_KIND = 8 }; /* slices that have a median */
+
+static void medians_find(struct reached *to, const struct slices *s)
+{
+    to->n_kinds = slices_kinds(s, to->end);
+    for (int k = 0; k < to->n_kinds; k++) {
+        const int64_t from = k ? to->end[k - 1] : 0, n = to->end[k] - from;
+        if (n < LEAST_OF_KIND)
+            continue;
+        to->median[k].off = median_of(to->off + from, to->size + from, n);
+        to->median[k].gain = median_of(to->gain + from, to->size + from, n);
+    }
+}
+
 /* Keep what a distance is, times `factor`, where it is the largest so far. */
 static int seen_add(struct reached *to, const struct distances *d, double factor)
 {
@@ -137,15 +171,19 @@ static int seen_add(struct reached *to, const struct distances *d, double factor
         to->whole.of[k] = fmax(to->whole.of[k], factor * fmax(least, d->whole.of[k]));
     }
     if (n && !to->off)
-        to->off = calloc(2 * n, sizeof *to->off);
+        to->off = calloc(3 * n, sizeof *to->off);
     if (n && !to->off)
         return err_set("no memory for the bounds of %lld slices", (long long)n);
     to->gain = to->off + n;
+    to->size = to->gain + n;
     for (int64_t i = 0; i < n; i++) {
         const struct slice *one = &d->slice[i];
         to->off[i] = fmax(to->off[i], factor * one->off);
         to->gain[i] = fmax(to->gain[i], factor * fmax(one->gain, by_chance(one->off, one->n)));
+        to->size[i] = one->size;
     }
+    if (n)
+        medians_find(to, &d->slices);
     return 0;
 }
 
@@ -291,14 +329,14 @@ static int sample_yardstick(struct truth *t, int which)
     return e ? -1 : 0;
 }
 
-/* Take one more sample of both.  The first is of the oracle alone, since the yardstick's results at
- * the case's own inputs are known. */
+/* Take one more sample, of the two kinds by turns.  The first is of the oracle, since the yardstick's
+ * results at the case's own inputs are known. */
 static int sample(struct truth *t)
 {
-    const int which = t->samples++;
-    const int both = which > 0 && yardstick(t->call.backend)->type == t->call.backend->type;
+    const int both = yardstick(t->call.backend)->type == t->call.backend->type;
+    const int which = t->samples++, n = both ? (which + 1) / 2 : which;
 
-    return sample_oracle(t, which) || (both && sample_yardstick(t, which)) ? -1 : 0;
+    return both && which && which % 2 == 0 ? sample_yardstick(t, n) : sample_oracle(t, n);
 }
 
 int truth_begin(struct truth *t)
@@ -349,12 +387,13 @@ static double unit_of(const struct bounds *b, int arg, int grad)
     return fmax(types[call_type(&b->call, arg, grad)].unit, X_OR_G(b->given, arg, grad));
 }
 
-enum { FIRST = 1, SECOND = 8, MOST = 32 }; /* samples */
+/* Samples: of both kinds 8, 32. */
+enum { FIRST = 1, SECOND = 15, MOST = 63 };
 
 /* The next number of samples after n: of most that are over their bounds by chance one more tells. */
 static int more_than(int n)
 {
-    static const int NUMBER[] = {2, 3, 4, 6, SECOND, 12, 20, MOST};
+    static const int NUMBER[] = {2, 3, 4, 5, 7, 9, 12, SECOND, 23, 39, MOST};
 
     for (unsigned i = 0; i < COUNT(NUMBER); i++)
         if (NUMBER[i] > n)
@@ -390,20 +429,28 @@ void bounds_given_in(struct bounds *b, int arg, int grad, double unit)
     bounds_set(b);
 }
 
-/* Slice i's largest, by either measure; 0 where nothing was seen. */
-static struct slice seen_of(const struct reached *s, int64_t i)
+/* Slice i's largest, by either measure, but for what is less by chance; 0 where nothing was seen. */
+static struct slice seen_of(const struct reached *s, int64_t i, double size)
 {
-    return s->off ? (struct slice){s->off[i], s->gain[i], 0, 0} : (struct slice){0, 0, 0, 0};
+    int k = 0;
+
+    if (!s->off)
+        return (struct slice){0, 0, 0, 0};
+    while (k < s->n_kinds - 1 && i >= s->end[k])
+        k++;
+    return (struct slice){fmax(s->off[i], s->median[k].off * size),
+                          fmax(s->gain[i], s->median[k].gain * size), 0, 0};
 }
 
 struct slice bounds_of_slice(const struct bounds *b, int arg, int grad, int64_t i,
                              const struct slice *want)
 {
-    static const struct reached none = {{{0}}, NULL, NULL};
+    static const struct reached none = {.off = NULL};
     const struct declared *k = b->declared;
-    const struct slice known = seen_of(&X_OR_G(b->truth->reach, arg, grad), i);
-    const struct slice about = seen_of(k ? &X_OR_G(k->approximate, arg, grad) : &none, i);
-    const struct slice rounded = seen_of(k ? &X_OR_G(k->rounded, arg, grad) : &none, i);
+    const struct slice known = seen_of(&X_OR_G(b->truth->reach, arg, grad), i, want->size);
+    const struct slice about =
+        seen_of(k ? &X_OR_G(k->approximate, arg, grad) : &none, i, want->size);
+    const struct slice rounded = seen_of(k ? &X_OR_G(k->rounded, arg, grad) : &none, i, 0);
     const double unit = unit_of(b, arg, grad) * want->size;
 
     return (struct slice){
@@ -502,7 +549,7 @@ static int sample_declared(struct bounds *b, int n)
 
     if (!d)
         return -1;
-    for (; d->samples < n; d->samples++)
+    for (; 2 * d->samples < n; d->samples++)
         if (sample_approximate(t, d) || (d->samples == 0 && see_rounded(t, d)))
             return -1;
     bounds_set(b);

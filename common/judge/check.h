@@ -84,7 +84,14 @@ const struct backend *yardstick(const struct backend *b);
  * elements and of each slice (distance.h). */
 struct reached {
     struct whole whole;
-    double *off, *gain; /* one for each slice, or NULL */
+    double *off, *gain, *size; /* one for each slice, or NULL; its size as in struct slice */
+    /* Of each kind of slices: where it ends, and the medians of off and gain as parts of the size, of
+     * which few slices can be less but by chance. */
+    int n_kinds;
+    int64_t end[MAX_RANK + 1];
+    struct {
+        double off, gain;
+    } median[MAX_RANK + 1];
 };
 struct reach {
     struct reached x[MAX_ARGS], g[MAX_ARGS];

@@ -47,6 +47,19 @@ static int64_t stride_of(const struct slices *s, int i)
     return stride;
 }
 
+int slices_kinds(const struct slices *s, int64_t end[MAX_RANK + 1])
+{
+    int n = 0;
+
+    if (!s->n)
+        return 0;
+    end[n++] = s->rows;
+    for (int i = 0; s->n_axes > 2 && i < s->n_axes - 1; i++, n++)
+        end[n] = end[n - 1] + s->length[i];
+    end[n] = s->n;
+    return n + 1;
+}
+
 int64_t slice_at(const struct slices *s, int64_t i, unsigned *fixed)
 {
     *fixed = 0;

@@ -44,6 +44,9 @@ struct slices slices_of(const struct call *f, int arg);
 /* Where slice i is: its first element, and a bit for each axis of the shape that is fixed in it. */
 int64_t slice_at(const struct slices *s, int64_t i, unsigned *fixed);
 
+/* The slices of one kind, the rows, or the indices of an axis, end before these; how many kinds. */
+int slices_kinds(const struct slices *s, int64_t end[MAX_RANK + 1]);
+
 /* What is known of a slice: root mean squares, and the gain. */
 struct slice {
     double off, gain, size; /* of e; |sum e b| / (n sum b^2)^1/2; of b */

@@ -102,13 +102,15 @@ static const struct way ways[] = {
     {"times 1.01", scaled, 1.01, BF16, 16, ""},
     {"times 0.99", scaled, 0.99, BF16, 16, ""},
     {"times 1.003", scaled, 1.003, BF16, 2000,
-     " cross_entropy:d_logits attention:d_q attention:d_k "},
+     " cross_entropy:d_logits softmax:d_x attention:d_q attention:d_k "},
     {"cut to 8 bits", cut, 8, BF16, 1000,
-     " cross_entropy:d_logits attention:d_q attention:d_k e74_cell:d_k e74_cell:d_v e74_cell:d_q "
+     " cross_entropy:d_logits softmax:d_x attention:d_q attention:d_k e74_cell:d_k e74_cell:d_v "
+     "e74_cell:d_q "
      "e74_cell:out "},
-    {"times 1 + 1e-6", scaled, 1 + 1e-6, F32, 256, ""},
+    {"times 1 + 1e-6", scaled, 1 + 1e-6, F32, 256, " e74_cell:out "},
     {"4 ulp too large", shifted, 4, F32, 256, " e74_cell:out "},
-    {"cut to 20 bits", cut, 20, F32, 256, ""},
+    {"cut to 20 bits", cut, 20, F32, 256,
+     " attention:d_q attention:d_k e74_cell:d_q e74_cell:out "},
     {"the last 25 of 64 parts 0", ends_early, 0, F32, 64, ""},
     {"the last 25 of 64 parts 0", ends_early, 0, BF16, 64, ""},
 };

@@ -50,8 +50,8 @@ watch() {
     124 | 137) echo "# not done within $seconds s, after `grep -c '^ok' "$log"` cases" ;;
     *) echo "# exit status $status" ;;
     esac
-    # The first complaint whole, and how it ended.
-    grep '^not ok\|^=========' "$log" | head -20 | sed 's/^/# /'
+    # The first complaint whole, with the line that says why, and how it ended.
+    grep -A1 '^not ok\|^=========' "$log" | head -20 | sed 's/^/# /'
     tail -5 "$log" | sed 's/^/# ... /'
 }
 

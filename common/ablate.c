@@ -98,7 +98,12 @@ int abl_tensor(const abl_case *c, int i, struct abl_tensor *to)
 {
     if (IS_NULL(c, "case") || IS_NULL(to, "destination"))
         return -1;
-    return call_tensor(&c->trial.call, i, to);
+    const int e = call_tensor(&c->trial.call, i, to);
+    if (e == 0) {
+        const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
+        describe_types(&on, op_arg(on.op, to->name), to);
+    }
+    return e;
 }
 
 void abl_draw(abl_case *c, uint64_t seed, int nonzero_state)
@@ -473,13 +478,14 @@ abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kern
 static int judge_given(const abl_result *r, struct bounds *bounds, const char *name,
                        struct verdicts *list)
 {
+    FOR_RESULTS (&r->call, i, grad)
+        if (X_OR_G(r->unit, i, grad) > 0)
+            bounds_given_in(bounds, i, grad, X_OR_G(r->unit, i, grad));
     FOR_RESULTS (&r->call, i, grad) {
         if (!X_OR_G(r->has, i, grad))
             continue;
         const struct tensor_pair pair = {&r->call, i, grad, tensors_values(r->t, i, grad),
                                          truth_wants(bounds->truth, i, grad)};
-        if (X_OR_G(r->unit, i, grad) > 0)
-            bounds_given_in(bounds, i, grad, X_OR_G(r->unit, i, grad));
         if (check_within("parity", &pair, bounds, list))
             return -1;
         list->v[list->n - 1].backend = name;

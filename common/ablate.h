@@ -93,9 +93,9 @@ struct abl_tensor {
     int whole;     /* of whole numbers, such as indices */
     int state;     /* an initial state, which is 0 unless it is said to be another */
     int bytes;     /* of bytes, which the functions abl_..._bytes() set and get */
-    /* From abl_call_tensor() alone; elsewhere 0. */
+    /* From abl_tensor(), as its dtype's backends store it, and abl_call_tensor(); elsewhere 0. */
     enum abl_dtype dtype, grad_dtype;
-    int in_backward; /* backward reads it */
+    int in_backward; /* backward reads it; from abl_call_tensor() alone */
 };
 /* Tensor i, counted from 0, of all that the operation may have.  Sizes and
  * count are 0; axes are those of the default parameters.  Returns 1 after the

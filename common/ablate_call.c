@@ -135,15 +135,6 @@ const char *abl_call_kernel(const abl_call *c)
     return IS_NULL(c, "call") ? NULL : c->call.kernel->name;
 }
 
-static enum abl_dtype dtype_of(enum dtype t)
-{
-    static const enum abl_dtype of[N_DTYPES] = {
-        [F64] = ABL_FP64, [F32] = ABL_FP32,  [BF16] = ABL_BF16,
-        [F16] = ABL_FP16, [I64] = ABL_INT64, [U8] = ABL_UINT8,
-    };
-    return of[t];
-}
-
 int abl_call_tensor(const abl_call *c, int i, struct abl_tensor *to)
 {
     if (IS_NULL(c, "call") || IS_NULL(to, "destination"))
@@ -152,8 +143,7 @@ int abl_call_tensor(const abl_call *c, int i, struct abl_tensor *to)
         return 1;
     const int arg = c->arg[i];
     describe_tensor(c->call.op, &c->call, arg, to);
-    to->dtype = dtype_of((enum dtype)c->call.type[arg]);
-    to->grad_dtype = to->has_gradient ? dtype_of((enum dtype)c->call.grad_type[arg]) : ABL_NO_DTYPE;
+    describe_types(&c->call, arg, to);
     to->in_backward = op_read_back(&c->call, arg);
     return 0;
 }

@@ -83,6 +83,21 @@ int abl_param(const char *op, int i, struct abl_param *to)
     return 0;
 }
 
+static enum abl_dtype dtype_of(enum dtype t)
+{
+    static const enum abl_dtype of[N_DTYPES] = {
+        [F64] = ABL_FP64, [F32] = ABL_FP32,  [BF16] = ABL_BF16,
+        [F16] = ABL_FP16, [I64] = ABL_INT64, [U8] = ABL_UINT8,
+    };
+    return of[t];
+}
+
+void describe_types(const struct call *f, int arg, struct abl_tensor *to)
+{
+    to->dtype = dtype_of((enum dtype)f->type[arg]);
+    to->grad_dtype = to->has_gradient ? dtype_of((enum dtype)f->grad_type[arg]) : ABL_NO_DTYPE;
+}
+
 void describe_tensor(const struct op *o, const struct call *f, int arg, struct abl_tensor *to)
 {
     const struct arg *a = &o->arg[arg];

@@ -67,6 +67,8 @@ int words_parse(const char *words, struct trial *trial);
 /* Tensor `arg` of the operation in a call of these sizes; or tensor i of those that the call has: 1
  * after the last. */
 void describe_tensor(const struct op *o, const struct call *f, int arg, struct abl_tensor *to);
+/* And its types in a call, which is on a backend. */
+void describe_types(const struct call *f, int arg, struct abl_tensor *to);
 int call_tensor(const struct call *f, int i, struct abl_tensor *to);
 
 /* Is it the name of something that a trial in a dump has of its own, a backend's group or another? */

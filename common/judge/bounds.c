@@ -426,6 +426,7 @@ void bounds_from(struct bounds *to, const struct call *f, struct truth *t)
 void bounds_given_in(struct bounds *b, int arg, int grad, double unit)
 {
     X_OR_G(b->given, arg, grad) = unit;
+    b->any_given = 1;
     bounds_set(b);
 }
 
@@ -499,10 +500,23 @@ static int sums_are_cut(const struct truth *t)
     return types[t->call.backend->type].unit > types[F32].unit;
 }
 
+/* Move the results that are given in a coarser type by its unit. */
+static void move_given(const struct bounds *b, struct tensors *t, int which)
+{
+    FOR_RESULTS (&b->call, i, grad) {
+        char name[32];
+        tensor_name(b->call.op, i, grad, name);
+        const struct move m = {.unit = X_OR_G(b->given, i, grad), .key = draw_key(1 + which, name)};
+        if (m.unit > 0)
+            move(tensors_result(t, i, grad), op_count(&b->call, i), &m);
+    }
+}
+
 /* Run the oracle with special functions that are off by as much as the kernel's, all too large, all
  * too small, and then at random, and with the sites that it stores. */
-static int sample_approximate(const struct truth *t, struct declared *d)
+static int sample_approximate(const struct bounds *b, struct declared *d)
 {
+    const struct truth *t = b->truth;
     const int which = d->samples;
     struct run c = reference_on(t, &ref64);
 
@@ -513,9 +527,15 @@ static int sample_approximate(const struct truth *t, struct declared *d)
                              .cut = sums_are_cut(t) ? (float)d->kernel->cut : 0,
                              .lean = lean_of(which),
                              .exact = which % 4 == 1};
-    if (!(c.noise.special > 0) && !c.noise.sites && !(c.noise.cut > 0))
+    if (!(c.noise.special > 0) && !c.noise.sites && !(c.noise.cut > 0) && !b->any_given)
         return 0;
-    return see_oracle(t, &d->approximate, &c, t->inputs, 0);
+    const struct sight s = {1, 0};
+    struct tensors *oracle = run_copy(&c, t->inputs, NULL);
+    if (oracle)
+        move_given(b, oracle, which);
+    const int e = !oracle || see(t, &d->approximate, oracle, t->oracle, &s);
+    tensors_free(oracle);
+    return e ? -1 : 0;
 }
 
 /* Run the oracle on the inputs as the kernel rounds them. */
@@ -538,7 +558,8 @@ static int see_rounded(const struct truth *t, struct declared *d)
 int bounds_know_kernel(const struct bounds *b)
 {
     const struct impl *k = impl_declares(&b->call);
-    return b->declared || (!(k->unit > 0) && !k->rounds && !k->stores && !(k->cut > 0));
+    return b->declared ||
+           (!(k->unit > 0) && !k->rounds && !k->stores && !(k->cut > 0) && !b->any_given);
 }
 
 /* So many samples of what the kernel declares. */
@@ -550,7 +571,7 @@ static int sample_declared(struct bounds *b, int n)
     if (!d)
         return -1;
     for (; 2 * d->samples < n; d->samples++)
-        if (sample_approximate(t, d) || (d->samples == 0 && see_rounded(t, d)))
+        if (sample_approximate(b, d) || (d->samples == 0 && see_rounded(t, d)))
             return -1;
     bounds_set(b);
     return 0;

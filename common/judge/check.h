@@ -147,6 +147,7 @@ struct bounds {
     struct {
         double x[MAX_ARGS], g[MAX_ARGS];
     } given; /* the unit of a coarser type than the contract's, in which a result is given; or 0 */
+    int any_given;
 };
 enum { SLACK = 4 };
 void bounds_from(struct bounds *to, const struct call *f, struct truth *t);

@@ -41,7 +41,7 @@ class Tensor(NamedTuple):
     whole: bool
     state: bool  # an initial state: 0 where it is left out
     bytes: bool = False  # uint8
-    dtype: str = ""  # of a call's: "fp64", "fp32", "bf16", "fp16", "int64", "uint8"
+    dtype: str = ""  # of a case's or a call's: "fp64", "fp32", "bf16", "fp16", "int64", "uint8"
     grad_dtype: str = ""
     in_backward: bool = False  # backward reads it
 

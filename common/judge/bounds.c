@@ -204,8 +204,9 @@ static int is_finer(const struct call *f, int arg, int grad)
 
 /* What is seen of a run. */
 struct sight {
-    double factor; /* of its distances */
-    int but_finer; /* not those of results of a finer type */
+    double factor;              /* of its distances */
+    int but_finer;              /* not those of results of a finer type */
+    const struct bounds *given; /* or NULL; those alone that are given in a coarser type */
 };
 
 /* The distances of each result of `got` from `want`. */
@@ -214,7 +215,8 @@ static int see(const struct truth *t, struct reach *reach, const struct tensors 
 {
     FOR_RESULTS (&t->call, i, grad) {
         struct distances d;
-        if (!has_bound(&t->call, i) || (s->but_finer && is_finer(&t->call, i, grad)))
+        if (!has_bound(&t->call, i) || (s->but_finer && is_finer(&t->call, i, grad)) ||
+            (s->given && !(X_OR_G(s->given->given, i, grad) > 0)))
             continue;
         int e = distances_find(&d, &t->call, i, tensors_result(got, i, grad),
                                tensors_result(want, i, grad)) ||
@@ -230,7 +232,7 @@ static int see(const struct truth *t, struct reach *reach, const struct tensors 
 static int see_oracle(const struct truth *t, struct reach *reach, const struct run *c,
                       const struct tensors *inputs, int but_finer)
 {
-    const struct sight s = {1, but_finer};
+    const struct sight s = {1, but_finer, NULL};
     struct tensors *oracle = run_copy(c, inputs, NULL);
     const int e = !oracle || see(t, reach, oracle, t->oracle, &s);
 
@@ -322,7 +324,7 @@ static int sample_yardstick(struct truth *t, int which)
     struct tensors *other = oracle ? run_copy(&run, moved, NULL) : NULL;
     if (other)
         results_round(other, &kept);
-    const int e = !other || see(t, &t->reach, other, oracle, &(const struct sight){1, 0});
+    const int e = !other || see(t, &t->reach, other, oracle, &(const struct sight){1, 0, NULL});
     tensors_free(moved);
     tensors_free(oracle);
     tensors_free(other);
@@ -346,8 +348,9 @@ int truth_begin(struct truth *t)
     memset(&t->reach, 0, sizeof t->reach);
     t->declared = NULL;
     t->samples = 0;
-    return see(t, &t->reach, t->yard, t->oracle, &(const struct sight){finer, 0}) || sample(t) ? -1
-                                                                                               : 0;
+    return see(t, &t->reach, t->yard, t->oracle, &(const struct sight){finer, 0, NULL}) || sample(t)
+               ? -1
+               : 0;
 }
 
 int truth_find(struct truth *t, const struct call *f, const struct tensors *inputs)
@@ -512,6 +515,22 @@ static void move_given(const struct bounds *b, struct tensors *t, int which)
     }
 }
 
+/* Run the oracle as the run says, and move what is given in a coarser type, which alone is seen where
+ * `given` is not NULL. */
+static int see_given(const struct bounds *b, struct declared *d, const struct run *c,
+                     const struct bounds *given)
+{
+    const struct truth *t = b->truth;
+    struct tensors *oracle = run_copy(c, t->inputs, NULL);
+
+    if (oracle)
+        move_given(b, oracle, d->samples);
+    const int e =
+        !oracle || see(t, &d->approximate, oracle, t->oracle, &(const struct sight){1, 0, given});
+    tensors_free(oracle);
+    return e ? -1 : 0;
+}
+
 /* Run the oracle with special functions that are off by as much as the kernel's, all too large, all
  * too small, and then at random, and with the sites that it stores. */
 static int sample_approximate(const struct bounds *b, struct declared *d)
@@ -529,13 +548,13 @@ static int sample_approximate(const struct bounds *b, struct declared *d)
                              .exact = which % 4 == 1};
     if (!(c.noise.special > 0) && !c.noise.sites && !(c.noise.cut > 0) && !b->any_given)
         return 0;
-    const struct sight s = {1, 0};
-    struct tensors *oracle = run_copy(&c, t->inputs, NULL);
-    if (oracle)
-        move_given(b, oracle, which);
-    const int e = !oracle || see(t, &d->approximate, oracle, t->oracle, &s);
-    tensors_free(oracle);
-    return e ? -1 : 0;
+    if (see_given(b, d, &c, NULL))
+        return -1;
+    if (!b->any_given || !t->call.op->sites)
+        return 0;
+    /* Where it stores a result it may store what the contract says of such results. */
+    c.noise.sites = ~0u;
+    return see_given(b, d, &c, b);
 }
 
 /* Run the oracle on the inputs as the kernel rounds them. */

@@ -2,6 +2,14 @@
 #include "common/ops/softmax.h"
 #include "ref/ref.h"
 
+/* scale (x - max).  A composition of operators stores scale x, and softmax takes it from there. */
+static real from_maximum(real scale, real x, real maximum)
+{
+    if (!at_site(SOFTMAX_AT_S))
+        return scale * (x - maximum);
+    return site(SOFTMAX_AT_S, scale * x) - site(SOFTMAX_AT_S, scale * maximum);
+}
+
 static int forward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax);
@@ -16,9 +24,9 @@ static int forward(const struct call *f)
         for (int64_t j = 1; j < N; j++)
             maximum = max_or_nan(load(x[j]), maximum);
         FOR_SUM (j, N)
-            add_to(sum, exp(scale * (load(x[j]) - maximum)));
+            add_to(sum, exp(from_maximum(scale, load(x[j]), maximum)));
         for (int64_t j = 0; j < N; j++)
-            y[j] = store(exp(scale * (load(x[j]) - maximum)) / sum);
+            y[j] = store(exp(from_maximum(scale, load(x[j]), maximum)) / sum);
     }
     return 0;
 }

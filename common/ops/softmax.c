@@ -39,6 +39,7 @@ static const char *const large[] = {"rows=65600 columns=32749", NULL};
 const struct op op_softmax = {
     .name = "softmax",
     .formula = "y = softmax(scale x) over the last axis",
+    .sites = "s",
     .source = "common/ops/softmax.h",
     SIGNATURE(softmax, params, args),
     .cases = "rows=1 columns=2; rows=3 columns=3; rows=5 columns=7 scale=0.125; "

@@ -13,3 +13,4 @@ struct softmax {
 };
 
 enum { SOFTMAX_ROWS, SOFTMAX_COLUMNS, SOFTMAX_SCALE, SOFTMAX_FILL };
+enum { SOFTMAX_AT_S }; /* sites */

@@ -101,7 +101,8 @@ def wrong_by_its_rounding():
     for op, of in {"silu": None, "gemm": None, "rmsnorm": {"y", "d_x"}, "scan": None}.items():
         wrong("cut to bf16", *of_op(op, "bf16"), of=of, store=cut_to(8))
     for op in ("gemm", "rmsnorm", "softmax", "scan", "rope", "silu"):
-        wrong("cut to 20 bits", *of_op(op, "fp32"), store=cut_to(20))
+        wrong("cut to 20 bits", *of_op(op, "fp32"), of={"y"} if op == "softmax" else None,
+              store=cut_to(20))
     for name in ("e4m3", "e5m2"):
         wrong(f"operands in {name}", *of_op("gemm", "bf16", operands=getattr(kernels, name)))
 

@@ -131,11 +131,8 @@ struct array {
 static int find(const struct trial *t, const char *name, int results, struct array a, int *grad)
 {
     const struct op *o = t->call.op;
-    int arg = op_arg(o, name);
+    const int arg = tensor_find(o, name, grad);
 
-    *grad = arg < 0 && strncmp(name, "d_", 2) == 0;
-    if (*grad)
-        arg = op_arg(o, name + 2);
     if (arg < 0 || !op_has(&t->call, arg))
         return err_set("%s has no tensor %s here", o->name, name);
     unsigned flags = o->arg[arg].flags;

@@ -36,8 +36,8 @@ static int read_word(char *word, enum dtype *type)
 /* A result of that name is given in that type. */
 static int add_tensor(abl_result *r, const char *name, enum dtype type)
 {
-    const int grad = op_arg(r->call.op, name) < 0 && strncmp(name, "d_", 2) == 0;
-    const int arg = op_arg(r->call.op, grad ? name + 2 : name);
+    int grad;
+    const int arg = tensor_find(r->call.op, name, &grad);
     const char *sites = r->call.op->sites;
 
     if (arg < 0 || !op_results(&r->call, arg, grad))
@@ -106,12 +106,18 @@ static int read_words(abl_result *r, const char *words)
     return k ? 0 : -1;
 }
 
-/* Another program's alone. */
+/* Another program's alone; what was said before stays where the words are wrong. */
 static int set_words(abl_result *r, const char *words)
 {
-    return *r->name ? read_words(r, words)
-                    : err_set("rounds: this result is %s's, whose kernels declare what they round",
-                              r->call.backend->name);
+    const struct units before = r->unit;
+
+    if (!*r->name)
+        return err_set("rounds: this result is %s's, whose kernels declare what they round",
+                       r->call.backend->name);
+    if (!read_words(r, words))
+        return 0;
+    r->unit = before;
+    return -1;
 }
 
 int abl_result_rounds(abl_result *r, const char *words)
@@ -130,6 +136,17 @@ static void append(char words[MAX_ROUNDS], const char *name, const char *type)
     const size_t used = strlen(words);
     snprintf(words + used, MAX_ROUNDS - used, "%s%s%s%s", used ? " " : "", name, type ? ":" : "",
              type ? type : "");
+}
+
+/* Do the words say something of that name? */
+static int says(const char *words, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (const char *at = words; (at = strstr(at, name)); at += n)
+        if ((at == words || strchr(" ,", at[-1])) && at[n] == ':')
+            return 1;
+    return 0;
 }
 
 /* The coarser type in which a dataset says that its values are stored; NULL: none. */
@@ -165,7 +182,7 @@ int result_rounds_in(abl_result *r, int64_t group)
     FOR_RESULTS (&r->call, i, grad) {
         const char *type = coarser(r, group, i, grad);
         tensor_name(r->call.op, i, grad, tensor);
-        if (type && !strstr(words, tensor))
+        if (type && !says(words, tensor))
             append(words, tensor, type);
     }
     const int e = (said && strlen(said) >= MAX_ROUNDS)

@@ -35,10 +35,8 @@ struct abl_result {
     struct {
         int x[MAX_ARGS], g[MAX_ARGS];
     } has;
-    char name[48]; /* of another program's */
-    struct {
-        double x[MAX_ARGS], g[MAX_ARGS];
-    } unit; /* of the type in which a result is given, where that is coarser; else 0 */
+    char name[48];     /* of another program's */
+    struct units unit; /* of the type in which a result is given, where that is coarser; else 0 */
 };
 enum { MAX_ROUNDS = 256 };
 /* As abl_result_rounds(), what the group of a dump says in its attribute `rounds`, and its datasets

@@ -92,10 +92,9 @@ static real kept(const struct attention_call *c, int64_t b, int64_t h, int64_t i
 static real divisor_of(const struct attention_call *c, const real *s, int64_t h, int64_t first,
                        int64_t last, real maximum)
 {
-    real sum = c->sinks ? exp(c->sinks[h] - maximum) : 0;
-
     if (!moved_at_site(ATTENTION_AT_P))
         return 1;
+    real sum = c->sinks ? exp(c->sinks[h] - maximum) : 0;
     for (int64_t j = first; j < last; j++)
         sum += exp(s[j] - maximum);
     return sum;

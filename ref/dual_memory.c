@@ -273,7 +273,6 @@ static void gate_inputs_back(const struct cell *c, const struct dual_memory *a,
         const real *W = in_real(a->W_gate, 3 * D * D, w->W_gate);
         const real *in[] = {w->z, w->read, w->h + c->B * D};
         real *to[] = {w->dz, w->dread, w->dh};
-        copy_h(c, a, w);
         operands(w->g, c->rows * D);
         for (int i = 0; i < 3; i++) {
             product(matrix(w->g, c->rows, D), gate_weights(W, D, i), to[i] == w->dh, to[i], D);
@@ -536,7 +535,6 @@ static void products_back(const struct cell *c, const struct dual_memory *a,
     const real *W = in_real(gated ? a->W_xz : a->W_x, (1 + gated) * D * in, w->W_in);
     real *dW = gated ? g->W_xz : g->W_x;
 
-    copy_h(c, a, w);
     if (gated)
         operands(w->dz, c->rows * D);
     product(transposed(matrix(w->dv, c->rows, D)), matrix(h, c->rows, D), 0, g->W_write, D);
@@ -564,6 +562,7 @@ static int backward(const struct call *f)
     lay_out(&c, BACKWARD, f->work, &w);
     const real *W_h = in_real(a->W_h, D * D, w.W_h);
     const real *W_write = in_real(a->W_write, D * D, w.W_write);
+    copy_h(&c, a, &w);
     gate_back(&c, a, g, &w);
     memcpy(w.carry, g->h_T, B * D * sizeof(real));
     memcpy(w.dM, g->M_T, B * c.M * sizeof(real));

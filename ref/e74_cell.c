@@ -224,11 +224,12 @@ static void nonlinearity_back(const struct cell *c, struct work *w, const real *
     case E74_RMSNORM:
     case E74_FROBNORM: {
         /* d scale = mean <P, dP> / scale, and P = (scale + epsilon) S */
-        real GS = site_of_terms(0, dot(G, S, c->M), w->terms), divisor = scale + (real)E74_EPSILON;
+        real GS = site_of_terms(E74_AT_GS, dot(G, S, c->M), w->terms),
+             divisor = scale + (real)E74_EPSILON;
         real dot_GS = scale > 0 ? special(mean * GS / scale) : 0, beta = w->beta / divisor - dot_GS;
         for (int64_t j = 0; j < c->M; j++) {
             real down = rounded(G[j] / special(divisor)) - rounded(dot_GS * S[j]);
-            G[j] = site_of_terms(0, rounded(down), beta * S[j]);
+            G[j] = site_of_terms(E74_AT_GS, rounded(down), beta * S[j]);
         }
         w->along_S = beta;
         w->beta = beta / divisor;
@@ -309,7 +310,7 @@ static void step_back(const struct cell *c, struct work *w, const real *before, 
     for (int64_t i = 0; i < c->N; i++) {
         add(w->G + i * c->columns, w->dy[i], w->query + start(c, i), c->columns);
         add(w->dquery + start(c, i), w->dy[i], S + i * c->columns, c->columns);
-        if (at_site(0))
+        if (at_site(E74_AT_GS))
             w->terms +=
                 fabs(w->dy[i] * dot(S + i * c->columns, w->query + start(c, i), c->columns));
     }
@@ -317,11 +318,9 @@ static void step_back(const struct cell *c, struct work *w, const real *before, 
     for (int64_t i = 0; i < c->N; i++) {
         real *dP = w->G + i * c->columns;
         real delta = residual(c, w, i, reads[i]);
-        real ddelta = dot(dP, w->write + start(c, i), c->columns);
-        if (at_site(0))
-            ddelta = site_of_terms(0, ddelta,
-                                   w->along_S *
-                                       dot(S + i * c->columns, w->write + start(c, i), c->columns));
+        real ddelta =
+            site_of_terms(E74_AT_GS, dot(dP, w->write + start(c, i), c->columns),
+                          w->along_S * dot(S + i * c->columns, w->write + start(c, i), c->columns));
         w->dv[i] = ddelta;
         w->terms += fabs(ddelta * w->v[i]);
         w->dz[i] = c->z_outside ? -ddelta * reads[i] : 0;

@@ -375,6 +375,7 @@ static inline void tile_in_order(real alpha, const struct matrix *A, const struc
             *c = (alpha == 0 ? 0 : alpha * sum[y][x]) + (beta == 0 ? 0 : beta * *c);
         }
 }
+
 /* What is left of a sum of K products on tensor cores that cut off what they add, as the noise says. */
 static inline real cut_off(int64_t K)
 {

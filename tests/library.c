@@ -182,6 +182,9 @@ static abl_verdicts *judged(abl_case *c, abl_result *mine)
     abl_verdicts_free(as_bf16);
     ok(mine && abl_result_rounds(mine, "out:fp32") == -1, "it is that already");
     error_says("out is fp32, and fp32 is no coarser");
+    as_bf16 = abl_judge_result(c, mine);
+    ok(as_bf16 && abl_failed(as_bf16) == 0, "what was said before stays");
+    abl_verdicts_free(as_bf16);
     ok(mine && abl_result_rounds(mine, "") == 0, "and no longer");
     as_bf16 = abl_judge_result(c, mine);
     ok(as_bf16 && abl_failed(as_bf16) == 1, "in float they are wrong");

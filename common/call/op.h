@@ -627,6 +627,8 @@ static inline enum dtype call_type(const struct call *f, int arg, int grad)
 }
 /* "x", or "d_x" for its gradient. */
 void tensor_name(const struct op *o, int arg, int grad, char name[32]);
+/* The argument of that name, or whose gradient it is: "d_x"; -1: neither. */
+int tensor_find(const struct op *o, const char *name, int *grad);
 /* Set the types of all tensors, as the call's backend and choices say. */
 void call_types(struct call *f);
 /* The same call on a backend, with its types, in the process's own context unless it is in another

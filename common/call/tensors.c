@@ -38,6 +38,14 @@ void tensor_name(const struct op *o, int arg, int grad, char name[32])
     snprintf(name, 32, "%s%s", grad ? "d_" : "", o->arg[arg].name);
 }
 
+int tensor_find(const struct op *o, const char *name, int *grad)
+{
+    const int arg = op_arg(o, name);
+
+    *grad = arg < 0 && strncmp(name, "d_", 2) == 0;
+    return *grad ? op_arg(o, name + 2) : arg;
+}
+
 /* Whole numbers and bytes are those on every backend; the oracle stores all others as double. */
 static enum dtype tensor_type(const struct call *f, int arg)
 {

@@ -204,10 +204,18 @@ static int is_finer(const struct call *f, int arg, int grad)
 
 /* What is seen of a run. */
 struct sight {
-    double factor;              /* of its distances */
-    int but_finer;              /* not those of results of a finer type */
-    const struct bounds *given; /* or NULL; those alone that are given in a coarser type */
+    double factor; /* of its distances */
+    int but_finer; /* not those of results of a finer type */
+    const struct bounds
+        *given; /* or NULL; results that are given in a coarser type are moved by its unit */
+    int alone;  /* and others are not seen */
 };
+
+static int is_seen(const struct sight *s, const struct call *f, int arg, int grad)
+{
+    return has_bound(f, arg) && !(s->but_finer && is_finer(f, arg, grad)) &&
+           !(s->alone && !(X_OR_G(s->given->given, arg, grad) > 0));
+}
 
 /* The distances of each result of `got` from `want`. */
 static int see(const struct truth *t, struct reach *reach, const struct tensors *got,
@@ -215,8 +223,7 @@ static int see(const struct truth *t, struct reach *reach, const struct tensors 
 {
     FOR_RESULTS (&t->call, i, grad) {
         struct distances d;
-        if (!has_bound(&t->call, i) || (s->but_finer && is_finer(&t->call, i, grad)) ||
-            (s->given && !(X_OR_G(s->given->given, i, grad) > 0)))
+        if (!is_seen(s, &t->call, i, grad))
             continue;
         int e = distances_find(&d, &t->call, i, tensors_result(got, i, grad),
                                tensors_result(want, i, grad)) ||
@@ -228,14 +235,27 @@ static int see(const struct truth *t, struct reach *reach, const struct tensors 
     return 0;
 }
 
+/* Move the results that are given in a coarser type by its unit. */
+static void move_given(const struct bounds *b, struct tensors *t, int which)
+{
+    FOR_RESULTS (&b->call, i, grad) {
+        char name[32];
+        tensor_name(b->call.op, i, grad, name);
+        const struct move m = {.unit = X_OR_G(b->given, i, grad), .key = draw_key(1 + which, name)};
+        if (m.unit > 0)
+            move(tensors_result(t, i, grad), op_count(&b->call, i), &m);
+    }
+}
+
 /* Run the oracle on these inputs, with errors as the run says. */
 static int see_oracle(const struct truth *t, struct reach *reach, const struct run *c,
-                      const struct tensors *inputs, int but_finer)
+                      const struct tensors *inputs, const struct sight *s)
 {
-    const struct sight s = {1, but_finer, NULL};
     struct tensors *oracle = run_copy(c, inputs, NULL);
-    const int e = !oracle || see(t, reach, oracle, t->oracle, &s);
 
+    if (oracle && s->given)
+        move_given(s->given, oracle, (int)c->noise.key);
+    const int e = !oracle || see(t, reach, oracle, t->oracle, s);
     tensors_free(oracle);
     return e ? -1 : 0;
 }
@@ -286,7 +306,8 @@ static int sample_oracle(struct truth *t, int which)
         noisy.noise.sites = ~0u;
         noisy.noise.exact = which % 4 == 2;
     }
-    const int e = see_oracle(t, &t->reach, &noisy, moved, at_sites);
+    const int e = see_oracle(t, &t->reach, &noisy, moved,
+                             &(const struct sight){.factor = 1, .but_finer = at_sites});
     tensors_free(moved);
     return e;
 }
@@ -324,7 +345,7 @@ static int sample_yardstick(struct truth *t, int which)
     struct tensors *other = oracle ? run_copy(&run, moved, NULL) : NULL;
     if (other)
         results_round(other, &kept);
-    const int e = !other || see(t, &t->reach, other, oracle, &(const struct sight){1, 0, NULL});
+    const int e = !other || see(t, &t->reach, other, oracle, &(const struct sight){.factor = 1});
     tensors_free(moved);
     tensors_free(oracle);
     tensors_free(other);
@@ -348,7 +369,8 @@ int truth_begin(struct truth *t)
     memset(&t->reach, 0, sizeof t->reach);
     t->declared = NULL;
     t->samples = 0;
-    return see(t, &t->reach, t->yard, t->oracle, &(const struct sight){finer, 0, NULL}) || sample(t)
+    return see(t, &t->reach, t->yard, t->oracle, &(const struct sight){.factor = finer}) ||
+                   sample(t)
                ? -1
                : 0;
 }
@@ -503,34 +525,6 @@ static int sums_are_cut(const struct truth *t)
     return types[t->call.backend->type].unit > types[F32].unit;
 }
 
-/* Move the results that are given in a coarser type by its unit. */
-static void move_given(const struct bounds *b, struct tensors *t, int which)
-{
-    FOR_RESULTS (&b->call, i, grad) {
-        char name[32];
-        tensor_name(b->call.op, i, grad, name);
-        const struct move m = {.unit = X_OR_G(b->given, i, grad), .key = draw_key(1 + which, name)};
-        if (m.unit > 0)
-            move(tensors_result(t, i, grad), op_count(&b->call, i), &m);
-    }
-}
-
-/* Run the oracle as the run says, and move what is given in a coarser type, which alone is seen where
- * `given` is not NULL. */
-static int see_given(const struct bounds *b, struct declared *d, const struct run *c,
-                     const struct bounds *given)
-{
-    const struct truth *t = b->truth;
-    struct tensors *oracle = run_copy(c, t->inputs, NULL);
-
-    if (oracle)
-        move_given(b, oracle, d->samples);
-    const int e =
-        !oracle || see(t, &d->approximate, oracle, t->oracle, &(const struct sight){1, 0, given});
-    tensors_free(oracle);
-    return e ? -1 : 0;
-}
-
 /* Run the oracle with special functions that are off by as much as the kernel's, all too large, all
  * too small, and then at random, and with the sites that it stores. */
 static int sample_approximate(const struct bounds *b, struct declared *d)
@@ -548,13 +542,15 @@ static int sample_approximate(const struct bounds *b, struct declared *d)
                              .exact = which % 4 == 1};
     if (!(c.noise.special > 0) && !c.noise.sites && !(c.noise.cut > 0) && !b->any_given)
         return 0;
-    if (see_given(b, d, &c, NULL))
+    if (see_oracle(t, &d->approximate, &c, t->inputs,
+                   &(const struct sight){.factor = 1, .given = b}))
         return -1;
     if (!b->any_given || !t->call.op->sites)
         return 0;
     /* Where it stores a result it may store what the contract says of such results. */
+    const struct sight given_alone = {.factor = 1, .given = b, .alone = 1};
     c.noise.sites = ~0u;
-    return see_given(b, d, &c, b);
+    return see_oracle(t, &d->approximate, &c, t->inputs, &given_alone);
 }
 
 /* Run the oracle on the inputs as the kernel rounds them. */
@@ -569,7 +565,8 @@ static int see_rounded(const struct truth *t, struct declared *d)
     for (int i = 0; rounded && i < o->n_args; i++)
         if (o->arg[i].flags & IN && !(o->arg[i].flags & (WHOLE | BYTES)) && rounded->x[i])
             d->kernel->rounds(&t->call, i, rounded->x[i]);
-    const int e = !rounded || see_oracle(t, &d->rounded, &exact, rounded, 0);
+    const int e =
+        !rounded || see_oracle(t, &d->rounded, &exact, rounded, &(const struct sight){.factor = 1});
     tensors_free(rounded);
     return e;
 }

@@ -127,6 +127,11 @@ int truth_begin(struct truth *t);
 void truth_end(struct truth *t);
 void truth_free(struct truth *t);
 
+/* A unit for every result, or 0. */
+struct units {
+    double x[MAX_ARGS], g[MAX_ARGS];
+};
+
 /* The bounds of kernel k for every result, of each distance: SLACK times the largest in the truth,
  * and at least so many units of the type in which the result is stored: 2 of max, 1 of rms and of a
  * slice, 1/4 of gain, offset and a slice's gain.  A gain or an offset of errors that are up or down at
@@ -144,9 +149,8 @@ struct bounds {
     struct truth *truth;
     struct declared *declared; /* in the truth; NULL: nothing, as yet */
     struct call call;          /* of the kernel */
-    struct {
-        double x[MAX_ARGS], g[MAX_ARGS];
-    } given; /* the unit of a coarser type than the contract's, in which a result is given; or 0 */
+    struct units
+        given; /* the unit of a coarser type than the contract's, in which a result is given; or 0 */
     int any_given;
 };
 enum { SLACK = 4 };

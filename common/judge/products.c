@@ -14,13 +14,6 @@
 
 /* ---- a product, as its contract describes it ---- */
 
-/* The argument of that name, and whether it is its gradient. */
-static int named(const struct op *o, const char *name, int *grad)
-{
-    *grad = strncmp(name, "d_", 2) == 0;
-    return op_arg(o, name + (*grad ? 2 : 0));
-}
-
 /* Are the tensors that it names numbers?  Those that are not there do not matter. */
 static int of_numbers(const struct call *f, const struct product *p)
 {
@@ -28,7 +21,7 @@ static int of_numbers(const struct call *f, const struct product *p)
     int grad, numbers = 1;
 
     for (size_t i = 0; i < COUNT(names); i++) {
-        const int arg = names[i] ? named(f->op, names[i], &grad) : -1;
+        const int arg = names[i] ? tensor_find(f->op, names[i], &grad) : -1;
         numbers &= arg < 0 || !op_is_bytes(f, arg);
     }
     return numbers;
@@ -39,7 +32,7 @@ const struct product *product_of(const struct call *f, int arg, int grad)
     int of_grad;
 
     for (const struct product *p = f->op->product; p && p->result; p++)
-        if (named(f->op, p->result, &of_grad) == arg && of_grad == grad && of_numbers(f, p) &&
+        if (tensor_find(f->op, p->result, &of_grad) == arg && of_grad == grad && of_numbers(f, p) &&
             (!p->when || p->when(f)))
             return p;
     return NULL;
@@ -116,7 +109,7 @@ static struct view view_of(const struct checked *c, const struct tensors *got,
                            const char columns)
 {
     int grad;
-    const int arg = named(c->f->op, name, &grad);
+    const int arg = tensor_find(c->f->op, name, &grad);
     const char *shape = op_shape(c->f, arg);
 
     return (struct view){values_of(got, s, arg, grad), stride_of(c->f, shape, c->n.letter[3]),
@@ -145,7 +138,7 @@ static int multiply_slopes(struct checked *c, const struct tensors *got, const s
 static const char *shape_named(const struct call *f, const char *name)
 {
     int grad;
-    return op_shape(f, named(f->op, name, &grad));
+    return op_shape(f, tensor_find(f->op, name, &grad));
 }
 
 /* The root of the sum of the squares of a segment's weights: its sum is so many errors off. */
@@ -161,7 +154,7 @@ static double size_of_weights(void)
 static int is_given(const struct op *o, const char *name)
 {
     int grad;
-    const int arg = named(o, name, &grad);
+    const int arg = tensor_find(o, name, &grad);
     return (o->arg[arg].flags & (grad ? OUT : IN)) != 0;
 }
 
@@ -170,7 +163,7 @@ static int begin(struct checked *c, const struct tensors *got, const struct samp
     const struct product *p = c->p;
     const struct call *f = c->f;
 
-    c->arg = named(f->op, p->result, &c->grad);
+    c->arg = tensor_find(f->op, p->result, &c->grad);
     c->n = shape_of(f, op_shape(f, c->arg), shape_named(f, p->left), shape_named(f, p->right));
     const char i = c->n.letter[0], j = c->n.letter[1], k = c->n.letter[2];
     c->C = view_of(c, got, s, p->result, i, j);

@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
 
     check: str
     tensor: str
-    error: float  # of the distance that is the largest part of its bound; infinite where a NaN is on one side alone
+    error: float  # of the distance that is the largest part of its bound; infinite: NaN or inf
     bound: float
     worst: str = ""  # index of the worst element, or slice
     first_bad_step: int | None = None

@@ -114,6 +114,7 @@ static real forward_row(const struct attention_call *c, int64_t b, int64_t h, in
     memset(o, 0, c->E * sizeof *o);
     if (maximum == -INFINITY)
         return -INFINITY;
+    maximum += above_maximum();
     const real divisor = divisor_of(c, s, h, first, last, maximum);
     for (int64_t j = first; j < last; j++) {
         if (s[j] == -INFINITY)

@@ -51,8 +51,9 @@ static void softmax(real *p, const real *a, int64_t n)
 
     for (int64_t i = 1; i < n; i++)
         maximum = max_or_nan(a[i], maximum);
+    maximum += above_maximum();
     FOR_SUM (i, n)
-        sum += p[i] = exp(a[i] - maximum);
+        add_to(sum, p[i] = exp(a[i] - maximum));
     for (int64_t i = 0; i < n; i++)
         p[i] /= sum;
 }

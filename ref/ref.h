@@ -118,6 +118,13 @@ static inline double disturbed_special(double x, unsigned place)
     return ref64_noise.lean ? x * (1 + ref64_noise.lean * unit)
                             : disturbed(x, ref64_noise.special, place);
 }
+/* How far above a row's maximum it may be what a kernel subtracts before exp.  Equal scores then have no sum
+ * that is exact. */
+static inline double above_maximum(void)
+{
+    const int some = ref64_noise.loaded > 0 && ref64_noise.order == FORWARDS;
+    return some ? (double)(ref64_noise.key * 2654435761u) * 0x1p-32 : 0;
+}
 #define HERE ((unsigned)(__LINE__ + 4096 * sizeof __FILE__))
 #define load(x) disturbed(x, ref64_noise.loaded, HERE)
 #define store(x) (ref64_noise.stored > 0 ? disturbed_in(x, ref64_noise.stored, 0) : (x))
@@ -143,6 +150,7 @@ static inline double disturbed_special(double x, unsigned place)
 #define special(x) (x)
 /* What float arithmetic rounds. */
 #define rounded(x) (x)
+#define above_maximum() ((real)0)
 /* A number that all of a pass computes with, which a kernel may round once. */
 #define constant(x) (x)
 /* A value that a composition of operators would store: site n of the contract. */
@@ -150,7 +158,7 @@ static inline double disturbed_special(double x, unsigned place)
 #define moved_at_site(n) 0
 #define site(n, x) (x)
 /* A value that a kernel may have as a sum of terms that cancel, and are of that size. */
-#define site_of_terms(n, x, size) (x)
+#define site_of_terms(n, x, size) (0 ? (size) : (x))
 #endif
 
 /* The loop over the terms of a sum, in the order that the noise says. */

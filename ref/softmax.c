@@ -6,8 +6,8 @@
 static real from_maximum(real scale, real x, real maximum)
 {
     if (!at_site(SOFTMAX_AT_S))
-        return scale * (x - maximum);
-    return site(SOFTMAX_AT_S, scale * x) - site(SOFTMAX_AT_S, scale * maximum);
+        return scale * (x - maximum) - above_maximum();
+    return site(SOFTMAX_AT_S, scale * x) - site(SOFTMAX_AT_S, scale * maximum) - above_maximum();
 }
 
 static int forward(const struct call *f)

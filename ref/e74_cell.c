@@ -78,7 +78,7 @@ struct work {
     real *states, *reads, *scales; /* of a segment: S, S u and the norm of P */
     /* A kernel may have <G, S> from the rows dy y - dv v, whose sizes are added here, and G as
      * Gamma + beta S, where Gamma is what remains of G without the norms' slopes. */
-    real terms, beta, along_S;
+    real terms, unseen, beta;
 };
 
 static int64_t carve(const struct cell *c, enum pass p, real *at, struct work *w)
@@ -177,7 +177,7 @@ static void keys(const struct cell *c, const struct e74_cell *a, int64_t t, int6
     for (int64_t g = 0; g < N; g += c->group) {
         real length = sqrt(dot(w->k + g, w->k + g, c->group));
         for (int64_t i = g; i < g + c->group; i++) {
-            w->khat[i] = w->k[i] / (length + (real)E74_EPSILON);
+            w->khat[i] = rounded(w->k[i] / (length + (real)E74_EPSILON));
             w->u[i] = c->z_inside ? w->z[i] * w->khat[i] : w->khat[i];
         }
     }
@@ -209,6 +209,29 @@ static void nonlinearity(const struct cell *c, real *P, real *scale)
     }
 }
 
+/* <G, S>.  A kernel that has it from the rows does not see what its errors left along S in the steps
+ * before: the rounding of these terms, and of <dP, P> = 0, which is c R = 1. */
+static real dot_with_state(const struct cell *c, struct work *w, const real *S)
+{
+    const real GS = dot(w->G, S, c->M);
+
+    if (!at_site(E74_AT_GS))
+        return GS;
+    w->unseen = site_of_terms(E74_AT_GS, w->unseen, w->terms);
+    const real seen = GS + w->unseen;
+    w->unseen += special(seen) - seen;
+    return seen;
+}
+
+enum { SEEN_AGAIN = 16 }; /* steps after which such a kernel has <G, S> from G and S once more */
+
+static void begin_terms(const struct cell *c, struct work *w, const real *S)
+{
+    w->unseen = w->terms = 0;
+    for (int64_t i = 0; at_site(E74_AT_GS) && i < c->M; i++)
+        w->terms += fabs(w->G[i] * S[i]);
+}
+
 /* From dL/dS to dL/dP, in place, given S = f(P). */
 static void nonlinearity_back(const struct cell *c, struct work *w, const real *S, real scale)
 {
@@ -224,15 +247,11 @@ static void nonlinearity_back(const struct cell *c, struct work *w, const real *
     case E74_RMSNORM:
     case E74_FROBNORM: {
         /* d scale = mean <P, dP> / scale, and P = (scale + epsilon) S */
-        real GS = site_of_terms(E74_AT_GS, dot(G, S, c->M), w->terms),
-             divisor = scale + (real)E74_EPSILON;
-        real dot_GS = scale > 0 ? special(mean * GS / scale) : 0, beta = w->beta / divisor - dot_GS;
-        for (int64_t j = 0; j < c->M; j++) {
-            real down = rounded(G[j] / special(divisor)) - rounded(dot_GS * S[j]);
-            G[j] = site_of_terms(E74_AT_GS, rounded(down), beta * S[j]);
-        }
-        w->along_S = beta;
-        w->beta = beta / divisor;
+        real GS = dot_with_state(c, w, S), divisor = scale + (real)E74_EPSILON;
+        real dot_GS = scale > 0 ? special(mean * GS / scale) : 0;
+        for (int64_t j = 0; j < c->M; j++)
+            G[j] = rounded(rounded(G[j] / special(divisor)) - rounded(dot_GS * S[j]));
+        w->beta = (w->beta / divisor - dot_GS) / divisor;
         w->terms = 0;
         break;
     }
@@ -245,6 +264,20 @@ static real residual(const struct cell *c, const struct work *w, int64_t i, real
     return rounded(w->v[i] - (c->z_outside ? w->z[i] * read : read));
 }
 
+/* What a float rounds of 1 - w k^, by which a step multiplies element i of a diagonal state: a kernel
+ * may compute that factor, and where all steps have one key all of them are off alike. */
+static real rounding_of_factor(const struct cell *c, const struct work *w, int64_t i)
+{
+    const real factor = 1 - (c->z_outside ? w->z[i] * w->u[i] : w->u[i]) * w->khat[i];
+    return c->columns == 1 && !c->lowrank ? rounded(factor) - factor : 0;
+}
+
+/* x, and what is added to it by that rounding of a product with `by`. */
+static real with_rounding(real x, real rounding, real by)
+{
+    return rounding != 0 ? x + rounding * by : x;
+}
+
 /* next = f(S + delta k^T); S and next may be the same. */
 static void step_forward(const struct cell *c, const struct work *w, const real *S, real *next,
                          real *reads, real *scale)
@@ -253,9 +286,9 @@ static void step_forward(const struct cell *c, const struct work *w, const real 
         const real *row = S + i * c->columns, *write = w->write + start(c, i);
         real *to = next + i * c->columns;
         reads[i] = dot(row, w->read + start(c, i), c->columns);
-        real delta = residual(c, w, i, reads[i]);
+        real delta = residual(c, w, i, reads[i]), off = rounding_of_factor(c, w, i);
         for (int64_t j = 0; j < c->columns; j++)
-            to[j] = row[j] + delta * write[j];
+            to[j] = rounded(with_rounding(row[j] + delta * write[j], off, row[j]));
     }
     nonlinearity(c, next, scale);
 }
@@ -299,6 +332,51 @@ static int forward(const struct call *f)
 
 /* ---- backward ---- */
 
+/* A row of a step backward: its state before the step and dL/dP, what it read, and v - rho. */
+struct row {
+    int64_t i;
+    const real *before;
+    real *dP;
+    real reads, delta;
+};
+
+/* dL/dP k^, which a kernel may have as that of Gamma and that of beta (S + delta k^T). */
+static real along_key(const struct cell *c, const struct work *w, const struct row *r)
+{
+    const real *write = w->write + start(c, r->i);
+    return site_of_terms(E74_AT_GS, dot(r->dP, write, c->columns),
+                         w->beta * (fabs(dot(r->before, write, c->columns)) +
+                                    fabs(r->delta * dot(write, write, c->columns))));
+}
+
+/* The sizes of these two in element j of the row. */
+static real size_of_parts(const struct cell *c, const struct work *w, const struct row *r,
+                          int64_t j)
+{
+    return w->beta * (fabs(r->before[j]) + fabs(r->delta * w->write[start(c, r->i) + j]));
+}
+
+/* Adds the row's delta dP to what the key gets. */
+static void write_back(const struct cell *c, const struct work *w, const struct row *r)
+{
+    real *to = w->dwrite + start(c, r->i);
+
+    add(to, r->delta, r->dP, c->columns);
+    for (int64_t j = 0; at_site(E74_AT_GS) && j < c->columns; j++)
+        to[j] = site_of_terms(E74_AT_GS, to[j], r->delta * size_of_parts(c, w, r, j));
+}
+
+/* From dL/dP to dL/dS, in place, by way of what S u was subtracted from. */
+static void read_back(const struct cell *c, const struct work *w, const struct row *r, real dreads)
+{
+    const real off = rounding_of_factor(c, w, r->i), last = r->dP[0];
+
+    add(r->dP, dreads, w->read + start(c, r->i), c->columns);
+    r->dP[0] = with_rounding(r->dP[0], off, last);
+    for (int64_t j = 0; at_site(E74_AT_GS) && j < c->columns; j++)
+        r->dP[j] = site_of_terms(E74_AT_GS, r->dP[j], size_of_parts(c, w, r, j));
+}
+
 /* Step t backward: w->G, which is dL/dS_t, becomes dL/dS_{t-1}.  w holds the gradients of v and
  * z, and of k^, u and q as the products with S take them. */
 static void step_back(const struct cell *c, struct work *w, const real *before, const real *S,
@@ -316,18 +394,19 @@ static void step_back(const struct cell *c, struct work *w, const real *before, 
     }
     nonlinearity_back(c, w, S, scale);
     for (int64_t i = 0; i < c->N; i++) {
-        real *dP = w->G + i * c->columns;
-        real delta = residual(c, w, i, reads[i]);
-        real ddelta =
-            site_of_terms(E74_AT_GS, dot(dP, w->write + start(c, i), c->columns),
-                          w->along_S * dot(S + i * c->columns, w->write + start(c, i), c->columns));
+        const struct row r = {.i = i,
+                              .before = before + i * c->columns,
+                              .dP = w->G + i * c->columns,
+                              .reads = reads[i],
+                              .delta = residual(c, w, i, reads[i])};
+        const real ddelta = along_key(c, w, &r);
+        const real dreads = c->z_outside ? -ddelta * w->z[i] : -ddelta;
         w->dv[i] = ddelta;
         w->terms += fabs(ddelta * w->v[i]);
-        w->dz[i] = c->z_outside ? -ddelta * reads[i] : 0;
-        real dreads = c->z_outside ? -ddelta * w->z[i] : -ddelta;
-        add(w->dwrite + start(c, i), delta, dP, c->columns);
-        add(w->dread + start(c, i), dreads, before + i * c->columns, c->columns);
-        add(dP, dreads, w->read + start(c, i), c->columns);
+        w->dz[i] = c->z_outside ? -ddelta * r.reads : 0;
+        write_back(c, w, &r);
+        add(w->dread + start(c, i), dreads, r.before, c->columns);
+        read_back(c, w, &r, dreads);
     }
 }
 
@@ -402,7 +481,7 @@ static int backward(const struct call *f)
             real *dV = c.lowrank ? (real *)g->V0 + bh * c.M : NULL;
             real *dW_r_part = c.lowrank ? dW_r_parts + bh * c.M : NULL;
             memcpy(w.G, dlast + bh * c.M, c.M * sizeof(real));
-            w.terms = w.beta = w.along_S = 0;
+            w.beta = 0;
             if (c.lowrank) {
                 fetch(w.W_r, (const num *)a->W_r + bh % c.H * c.M, c.M);
                 zero(dV, c.M);
@@ -427,6 +506,8 @@ static int backward(const struct call *f)
                         real dout = load(((const num *)g->out)[at + i]);
                         w.dy[i] = dout * y * gate * (2 + y * (1 - gate));
                     }
+                    if (t == c.T - 1 || (t + 1) % SEEN_AGAIN == 0)
+                        begin_terms(&c, &w, w.states + (s + 1) * c.M);
                     step_back(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M,
                               w.reads + s * c.N, w.scales[s]);
                     keys_back(&c, &w, V, dV, dW_r_part);

@@ -237,6 +237,10 @@ static void worst_of_slices(struct worst *w, const struct distances *d, const st
         const struct slice *e = &d->slice[i];
         const struct slice most = bounds_of_slice(b, arg, grad, i, e);
         const int gains = e->n >= LEAST_FOR_GAIN;
+        if (isinf(e->off) && isinf(X_OR_G(*b, arg, grad).of[BY_MAX])) {
+            w->coarse++; /* what overflows in a sample may do so elsewhere in a kernel */
+            continue;
+        }
         look_at_slice(w, BY_SLICE, (double[]){e->off, most.off}, e->size, &d->slices, i);
         if (gains)
             look_at_slice(w, BY_SLICE_GAIN, (double[]){e->gain, most.gain}, e->size, &d->slices, i);

@@ -71,7 +71,7 @@ static int find_functions(struct opened *to)
     struct cublas *f = &to->functions;
     return FIND(cublasGetProperty, get_property) || FIND(cublasCreate_v2, create) ||
            FIND(cublasDestroy_v2, destroy) || FIND(cublasSetStream_v2, set_stream) ||
-           FIND(cublasSetWorkspace_v2, set_workspace) ||
+           FIND(cublasSetWorkspace_v2, set_workspace) || FIND(cublasSetMathMode, set_math_mode) ||
            FIND(cublasGetStatusString, get_status_string) || FIND(cublasGemmEx, gemm) ||
            FIND(cublasGemmStridedBatchedEx, gemm_strided) ||
            FIND(cublasGemmBatchedEx, gemm_batched);

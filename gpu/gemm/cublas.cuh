@@ -11,6 +11,7 @@ struct cublas {
     cublasStatus_t (*destroy)(cublasHandle_t);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
     cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
+    cublasStatus_t (*set_math_mode)(cublasHandle_t, cublasMath_t);
     const char *(*get_status_string)(cublasStatus_t);
     cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int M, int N,
                            int K, const void *alpha, const void *a, cudaDataType, int lda,

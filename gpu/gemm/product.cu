@@ -20,13 +20,16 @@ struct type_of<__nv_bfloat16> {
 };
 
 /* A handle that takes the context's stream and this workspace: a pass that is captured as a graph
- * must not allocate.  cublasSetStream() resets the workspace, so it is called first. */
+ * must not allocate.  cublasSetStream() resets the workspace, so it is called first.  The parts of a
+ * sum that cuBLAS splits are not rounded to bf16 before they are added, as its default allows. */
 static int set(const struct cublas *cublas, cublasHandle_t handle, cudaStream_t stream,
                void *workspace)
 {
     cublasStatus_t e = cublas->set_stream(handle, stream);
     if (e == CUBLAS_STATUS_SUCCESS)
         e = cublas->set_workspace(handle, workspace, PRODUCTS_WORKSPACE);
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = cublas->set_math_mode(handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
 }
 

@@ -32,7 +32,7 @@
 
 enum { FACTOR = 8 };
 
-enum { LEVELS = 3, SHORTER = 6, LONGER = 2, PERTURBATIONS = 3, POINTS = 3 };
+enum { LEVELS = 3, SHORTER = 6, LONGER = 2, PERTURBATIONS = 3, MORE = 16, POINTS = 3 };
 /* The first steps: of one element, and of all at once, where a step goes much further. */
 static const double FIRST_STEP = 0x1p-6, FIRST_STRIDE = 0x1p-9, RATIO = 0x1p-3;
 /* An estimate this sure, against the gradient's size, is good enough ... */
@@ -40,6 +40,8 @@ static const double SURE = 0x1p-36;
 /* ... one less sure than VACUOUS does not show that the gradient is right, so that the check cannot
  * be judged; one less sure than HOPELESS does not show that it is wrong, either. */
 static const double VACUOUS = 0x1p-17, HOPELESS = 0x1p-6;
+/* What is less counts as 0: the smallest normal float. */
+static const double LEAST = 0x1p-126;
 /* The relative distance by which each element is moved to get to a point near the case's. */
 static const double BESIDE = 0x1p-8;
 
@@ -51,6 +53,7 @@ struct point {
     double mass;              /* <output, its gradient>, likewise */
     double noise[MAX_ARGS];   /* change of the gradients: Euclidean, over the elements */
     double between[MAX_ARGS]; /* the same, where what forward leaves is off by a rounding, too */
+    int seen_more;            /* are MORE perturbations in the noise? */
     int64_t left_out; /* outputs that are not finite, or so large that no step can be seen */
 };
 
@@ -159,6 +162,25 @@ static struct tensors *run_moved(const struct probe *p, const struct point *at, 
     return t;
 }
 
+/* The mass of a point and the roundings of L, from how far roundings moved each output. */
+static void weigh(const struct probe *p, struct point *at, const double *moved)
+{
+    const struct op *o = p->op;
+    const struct call *f = &p->run.call;
+    double mass = 0, sum = 0;
+
+    for (int64_t i = 0, m = 0; i < o->n_args; i++)
+        for (int64_t j = 0; is_summed(&o->arg[i]) && j < op_count(f, i); j++, m++) {
+            double x = at->t->x[i][j], g = at->t->g[i] ? at->t->g[i][j] : 0;
+            if (!usable(x))
+                continue;
+            mass += x * g * x * g;
+            sum += pow(g * fmax(moved[m], 0x1p-53 * fabs(x)), 2);
+        }
+    at->mass = sqrt(mass);
+    at->roundings = sqrt(sum);
+}
+
 /* The mass and the roundings of a point: the largest change of each output when all inputs are off
  * by a rounding, and at least its own rounding. */
 static int measure(const struct probe *p, struct point *at)
@@ -166,7 +188,7 @@ static int measure(const struct probe *p, struct point *at)
     const struct op *o = p->op;
     const struct call *f = &p->run.call;
     struct tensors *first = NULL;
-    double *moved = calloc(outputs(o, f) + 1, sizeof *moved), mass = 0, sum = 0;
+    double *moved = calloc(outputs(o, f) + 1, sizeof *moved);
     int e = moved ? 0 : err_set("no memory for differences");
 
     for (int s = 0; !e && s < 2 * PERTURBATIONS; s++) {
@@ -179,19 +201,38 @@ static int measure(const struct probe *p, struct point *at)
         if (t != first)
             tensors_free(t);
     }
-    for (int64_t i = 0, m = 0; !e && i < o->n_args; i++)
-        for (int64_t j = 0; is_summed(&o->arg[i]) && j < op_count(f, i); j++, m++) {
-            double x = at->t->x[i][j], g = at->t->g[i] ? at->t->g[i][j] : 0;
-            if (!usable(x))
-                continue;
-            mass += x * g * x * g;
-            sum += pow(g * fmax(moved[m], 0x1p-53 * fabs(x)), 2);
-        }
-    at->mass = sqrt(mass);
-    at->roundings = sqrt(sum);
+    if (!e)
+        weigh(p, at, moved);
     tensors_free(first);
     free(moved);
     return e ? -1 : 0;
+}
+
+/* The roundings by more perturbations, of intermediate values as well: the largest of a few may
+ * be small by chance, and what a step divides by its own size hides what its inputs are off by. */
+static int measure_more(const struct probe *p, struct point *at)
+{
+    const struct op *o = p->op;
+    const struct call *f = &p->run.call;
+    double *moved = calloc(outputs(o, f) + 1, sizeof *moved);
+    struct tensors *first = moved ? run_moved(p, at, 0, 0) : NULL;
+    int e = !moved ? err_set("no memory for differences") : first ? 0 : -1;
+
+    for (int s = PERTURBATIONS; !e && s < MORE; s++) {
+        struct probe noisy = *p;
+        noisy.run.noise = (struct noise){.loaded = 0x1p-53f, .special = 0x1p-53f, .key = s};
+        struct tensors *t = run_moved(&noisy, at, s, 0);
+        e = t ? 0 : -1;
+        if (!e)
+            see_roundings(o, f, t, first, at, moved);
+        tensors_free(t);
+    }
+    if (!e)
+        weigh(p, at, moved);
+    at->seen_more = 1;
+    tensors_free(first);
+    free(moved);
+    return e;
 }
 
 /* L is the sum over usable outputs alone: set the gradients of the others in `to` to 0, and return
@@ -422,7 +463,7 @@ static int check_elements(struct probe *p, struct verdicts *list)
     int e = numeric ? 0 : err_set("no memory for differences");
 
     for (int64_t i = 0; i < p->n; i++)
-        size = isfinite(g[i]) ? fmax(size, fabs(g[i])) : size;
+        size = isfinite(g[i]) && fabs(g[i]) >= LEAST ? fmax(size, fabs(g[i])) : size;
     for (int64_t i = 0; !e && i < p->n; i++) {
         struct slope s = {g[i], 0, 0};
         p->element = i;
@@ -455,7 +496,8 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
 
     for (int64_t i = 0; i < p->n; i++)
         squares += isfinite(g[i]) ? (long double)g[i] * g[i] : 0;
-    double size = squares > 0 ? (double)sqrtl(squares) : 1, error = 0, bound = 0;
+    const double of = (double)sqrtl(squares), size = of >= LEAST ? of : 1;
+    double error = 0, bound = 0;
     p->element = -1;
     for (int d = 0; d < directions; d++) {
         struct slope s;
@@ -482,6 +524,11 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
     return 0;
 }
 
+static int check_here(struct probe *p, int64_t exhaustive, int directions, struct verdicts *list)
+{
+    return p->n <= exhaustive ? check_elements(p, list) : check_directions(p, directions, list);
+}
+
 /* Check at the case's own point; where this does not show whether the gradient is right, check at
  * points near it.  Where no output is usable there is no derivative, and no verdict. */
 static int check_gradient(struct probe *p, const struct tensors *t, int64_t exhaustive,
@@ -493,8 +540,13 @@ static int check_gradient(struct probe *p, const struct tensors *t, int64_t exha
             return -1;
         if (p->at->left_out && p->at->left_out == outputs(p->op, &p->run.call))
             return 0;
-        if (p->n <= exhaustive ? check_elements(p, list) : check_directions(p, directions, list))
+        if (check_here(p, exhaustive, directions, list))
             return -1;
+        if (!list->v[before].pass && !p->at->seen_more) {
+            list->n = before;
+            if (measure_more(p, &p->point[which]) || check_here(p, exhaustive, directions, list))
+                return -1;
+        }
         const struct verdict *v = &list->v[before];
         if (!v->unjudged && (v->pass || v->bound <= VACUOUS))
             return 0;

@@ -22,7 +22,7 @@ static int read_word(char *word, enum dtype *type)
     char *colon = strchr(word, ':');
     int n = 0;
 
-    if (!colon)
+    if (!colon || colon == word || !colon[1])
         return err_set("rounds: %s is not NAME:TYPE", word);
     while (storage_types[n] && strcmp(storage_types[n], colon + 1) != 0)
         n++;
@@ -33,16 +33,26 @@ static int read_word(char *word, enum dtype *type)
     return 0;
 }
 
+/* Both lists of the operation's sites, with commas. */
+static const char *names_of_sites(const struct op *o, char text[MAX_ROUNDS])
+{
+    snprintf(text, MAX_ROUNDS, "%s%s%s", o->sites ? o->sites : "none", o->declared ? " " : "",
+             o->declared ? o->declared : "");
+    return text;
+}
+
 /* A result of that name is given in that type. */
 static int add_tensor(abl_result *r, const char *name, enum dtype type)
 {
     int grad;
     const int arg = tensor_find(r->call.op, name, &grad);
-    const char *sites = r->call.op->sites;
+    char sites[MAX_ROUNDS];
 
     if (arg < 0 || !op_results(&r->call, arg, grad))
         return err_set("rounds: %s is no result of %s here, and none of its sites, which are %s",
-                       name, r->call.op->name, sites ? sites : "none");
+                       name, r->call.op->name, names_of_sites(r->call.op, sites));
+    if (r->call.op->arg[arg].flags & SAVED)
+        return err_set("rounds: %s is kept for the backward pass, and never given", name);
     if (op_is_bytes(&r->call, arg) ||
         types[type].unit <= types[call_type(&r->call, arg, grad)].unit)
         return err_set("rounds: %s is %s, and %s is no coarser", name,
@@ -51,12 +61,25 @@ static int add_tensor(abl_result *r, const char *name, enum dtype type)
     return 0;
 }
 
+/* Is it said already, of a site or of a result? */
+static int is_said(const abl_result *r, const char *stores, const char *name)
+{
+    const struct op *o = r->call.op;
+    int grad;
+    const int arg = tensor_find(o, name, &grad);
+
+    return op_sites(o, stores) & op_sites(o, name) ||
+           (!op_sites(o, name) && arg >= 0 && X_OR_G(r->unit, arg, grad) > 0);
+}
+
 static int add_word(abl_result *r, char *word, char stores[MAX_ROUNDS], double *unit)
 {
     enum dtype type = F32;
 
     if (read_word(word, &type))
         return -1;
+    if (is_said(r, stores, word))
+        return err_set("rounds: %s is named twice", word);
     if (!op_sites(r->call.op, word))
         return add_tensor(r, word, type);
     snprintf(stores + strlen(stores), MAX_ROUNDS - strlen(stores), "%s%s", *stores ? " " : "",
@@ -88,6 +111,8 @@ static const struct impl *declaring(const char *words, const char *stores, doubl
     return &d->impl;
 }
 
+static const char BLANKS[] = " ,\t\r\n";
+
 static int read_words(abl_result *r, const char *words)
 {
     char copy[MAX_ROUNDS], stores[MAX_ROUNDS] = "", *rest;
@@ -95,9 +120,11 @@ static int read_words(abl_result *r, const char *words)
 
     if (strlen(words) >= sizeof copy)
         return err_set("rounds: more than %d characters", MAX_ROUNDS - 1);
+    if (!words[strspn(words, BLANKS)])
+        return err_set("rounds: no NAME:TYPE is in \"\"");
     strcpy(copy, words);
     memset(&r->unit, 0, sizeof r->unit);
-    for (char *word = strtok_r(copy, " ,", &rest); word; word = strtok_r(NULL, " ,", &rest))
+    for (char *word = strtok_r(copy, BLANKS, &rest); word; word = strtok_r(NULL, BLANKS, &rest))
         if (add_word(r, word, stores, &unit))
             return -1;
     const struct impl *k = declaring(words, stores, unit);
@@ -149,42 +176,62 @@ static int says(const char *words, const char *name)
     return 0;
 }
 
-/* The coarser type in which a dataset says that its values are stored; NULL: none. */
-static const char *coarser(const abl_result *r, hid_t group, int arg, int grad)
+/* The type of that name, or -1. */
+static int type_named(const char *name)
 {
-    const double unit = types[call_type(&r->call, arg, grad)].unit;
-    const char *found = NULL;
-    char path[40];
+    for (int n = 0; n < N_DTYPES; n++)
+        if (strcmp(name, types[n].name) == 0)
+            return n;
+    return -1;
+}
 
-    snprintf(path, sizeof path, "%s%s", grad ? "d/" : "", r->call.op->arg[arg].name);
-    if ((grad && H5Lexists(group, "d", H5P_DEFAULT) <= 0) ||
-        H5Lexists(group, path, H5P_DEFAULT) <= 0 ||
+/* The type in which the dataset says that its values are stored, or -1; -2 after err_set(). */
+static int stored_type(hid_t group, const char *path)
+{
+    if (H5Lexists(group, path, H5P_DEFAULT) <= 0 ||
         H5Aexists_by_name(group, path, "storage", H5P_DEFAULT) <= 0)
-        return NULL;
+        return -1;
     const hid_t set = H5Oopen(group, path, H5P_DEFAULT);
     char *text = set < 0 ? NULL : h5_get_text(set, "storage");
-    for (int n = 0; text && storage_types[n]; n++)
-        if (strcmp(text, storage_types[n]) == 0 && types[F32 + n].unit > unit)
-            found = storage_types[n];
+    const int type = text ? type_named(text) : -1;
+
+    if (text && type < 0)
+        err_set("%s: storage = %s, which is none of the types fp32, bf16, fp16", path, text);
     free(text);
     if (set >= 0)
         H5Oclose(set);
-    return found;
+    return type < 0 ? -2 : type;
+}
+
+/* Appends a word for a dataset that says that its values are stored in a coarser type. */
+static int append_coarser(const abl_result *r, hid_t group, int arg, int grad,
+                          char words[MAX_ROUNDS])
+{
+    char path[40], tensor[32];
+
+    if (grad && H5Lexists(group, "d", H5P_DEFAULT) <= 0)
+        return 0;
+    snprintf(path, sizeof path, "%s%s", grad ? "d/" : "", r->call.op->arg[arg].name);
+    const int type = stored_type(group, path);
+    tensor_name(r->call.op, arg, grad, tensor);
+    if (type >= 0 && types[type].unit > types[call_type(&r->call, arg, grad)].unit &&
+        !says(words, tensor))
+        append(words, tensor, types[type].name);
+    return type == -2 ? -1 : 0;
 }
 
 int result_rounds_in(abl_result *r, int64_t group)
 {
-    char words[MAX_ROUNDS] = "", tensor[32], *said = NULL;
+    char words[MAX_ROUNDS] = "", *said = NULL;
 
     if (H5Aexists(group, "rounds") > 0 && !(said = h5_get_text(group, "rounds")))
         return -1;
     append(words, said ? said : "", NULL);
-    FOR_RESULTS (&r->call, i, grad) {
-        const char *type = coarser(r, group, i, grad);
-        tensor_name(r->call.op, i, grad, tensor);
-        if (type && !says(words, tensor))
-            append(words, tensor, type);
-    }
+    FOR_RESULTS (&r->call, i, grad)
+        if (!op_is_bytes(&r->call, i) && append_coarser(r, group, i, grad, words)) {
+            free(said);
+            return -1;
+        }
     const int e = (said && strlen(said) >= MAX_ROUNDS)
                       ? err_set("rounds: more than %d characters", MAX_ROUNDS - 1)
                   : *words ? set_words(r, words)

@@ -135,6 +135,17 @@ static void list_cost(FILE *to, const struct op *o)
     }
 }
 
+/* The sites of a list "z dz". */
+static void list_sites(FILE *to, const char *what, const char *sites)
+{
+    if (!sites)
+        return;
+    fprintf(to, "  sites, %s\n    ", what);
+    for (const char *at = sites; *at; at++)
+        fputs(*at == ' ' ? ", " : (const char[]){*at, 0}, to);
+    fprintf(to, "\n");
+}
+
 static void list_op(FILE *to, const struct op *o)
 {
     fprintf(to, "%s    %s\n", o->name, o->formula);
@@ -144,8 +155,8 @@ static void list_op(FILE *to, const struct op *o)
     fprintf(to, "  tensors\n");
     for (int i = 0; i < o->n_args; i++)
         list_arg(to, o, i);
-    if (o->sites)
-        fprintf(to, "  sites, where it may round, or say that it does\n    %s\n", o->sites);
+    list_sites(to, "where a result in the storage type may have that type's rounding", o->sites);
+    list_sites(to, "where that must be declared", o->declared);
     fprintf(to, "  cost with the defaults\n");
     list_cost(to, o);
     fprintf(to, "  kernels\n");

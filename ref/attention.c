@@ -78,7 +78,7 @@ static real score(const struct attention_call *c, int64_t b, int64_t h, int64_t 
         s += load(c->bias[(h * c->T + i) * c->S + j]);
     if (c->slopes)
         s -= c->slopes[h] * (real)llabs(i + c->window.offset - j);
-    return s;
+    return site(ATTENTION_AT_S, s);
 }
 
 /* Z_ij / (1 - p) */

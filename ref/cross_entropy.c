@@ -11,8 +11,8 @@ static real row_loss(const num *x, int64_t V, int64_t t, real smoothing, real to
     if (t < 0 || t >= V)
         return NAN;
     for (int64_t j = 0; smoothing > 0 && j < V; j++)
-        add_to(below, top - load(x[j]));
-    return log_sum + (1 - smoothing) * (top - load(x[t])) +
+        add_to(below, top - load_alike(x[j]));
+    return log_sum + (1 - smoothing) * (top - load_alike(x[t])) +
            (smoothing > 0 ? smoothing * below / V : 0);
 }
 
@@ -27,11 +27,11 @@ static int forward(const struct call *f)
     #pragma omp parallel for
     for (int64_t r = 0; r < R; r++) {
         const num *x = (const num *)a->logits + r * V;
-        real maximum = load(x[0]), sum = 0;
+        real maximum = load_alike(x[0]), sum = 0;
         for (int64_t j = 1; j < V; j++)
-            maximum = max_or_nan(load(x[j]), maximum);
+            maximum = max_or_nan(load_alike(x[j]), maximum);
         FOR_SUM (j, V)
-            add_to(sum, exp(load(x[j]) - maximum));
+            add_to(sum, exp(load_alike(x[j]) - maximum));
         top[r] = maximum;
         sums[r] = sum;
         lse[r] = isinf(maximum) ? maximum : maximum + log(sum);
@@ -45,6 +45,16 @@ static int forward(const struct call *f)
     }
     *loss = *count ? total / *count : 0;
     return 0;
+}
+
+/* How far dL/dx may be off in float: `share` of the row's d is the mean's part, the three upstream gradients
+ * may come back by ways of their own, and p may be e^(log p) where log p is stored. */
+static real off_by(real share, real d, real dlse, real p, real q)
+{
+    return sums_in_float()
+               ? rounding_of(share) * (p - q) + rounding_of(d * p) + rounding_of(dlse * p) +
+                     (p > 0 ? (d + dlse) * p * rounding_of(log(p)) : 0)
+               : 0;
 }
 
 static int backward(const struct call *f)
@@ -61,11 +71,13 @@ static int backward(const struct call *f)
     for (int64_t r = 0; r < R; r++) {
         const num *x = (const num *)a->logits + r * V;
         num *dx = (num *)g->logits + r * V;
-        real d = target[r] == DIM(f, 'I') ? 0 : *dloss / *count + dlosses[r];
+        const real share = target[r] == DIM(f, 'I') ? 0 : *dloss / *count;
+        const real d = target[r] == DIM(f, 'I') ? 0 : share + dlosses[r];
         for (int64_t j = 0; j < V; j++) {
             real q = (j == target[r] ? 1 - smoothing : 0) + smoothing / V;
-            real p = exp(load(x[j]) - top[r]) / sum[r];
-            dx[j] = store((d + dlse[r]) * p - d * q);
+            real p = exp(load_alike(x[j]) - top[r]) / sum[r];
+            const real slope = (d + dlse[r]) * p - d * q;
+            dx[j] = store(sums_in_float() ? slope + off_by(share, d, dlse[r], p, q) : slope);
         }
     }
     return 0;

@@ -269,7 +269,7 @@ static real residual(const struct cell *c, const struct work *w, int64_t i, real
 static real rounding_of_factor(const struct cell *c, const struct work *w, int64_t i)
 {
     const real factor = 1 - (c->z_outside ? w->z[i] * w->u[i] : w->u[i]) * w->khat[i];
-    return c->columns == 1 && !c->lowrank ? rounded(factor) - factor : 0;
+    return c->columns == 1 && !c->lowrank ? rounding_of(factor) : 0;
 }
 
 /* x, and what is added to it by that rounding of a product with `by`. */

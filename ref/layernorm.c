@@ -45,7 +45,7 @@ static void backward_rows(const struct call *f)
 
         FOR_SUM (n, N) {
             real xhat = site(NORM_AT_XHAT, rstd[i] * (load(xi[n]) - mean[i])),
-                 g = load(w[n]) * load(dyi[n]);
+                 g = site(NORM_AT_DXHAT, load(w[n]) * load(dyi[n]));
             add_to(mean_g, g);
             add_to(mean_gx, g * xhat);
         }
@@ -53,7 +53,7 @@ static void backward_rows(const struct call *f)
         mean_gx /= N;
         for (int64_t n = 0; n < N; n++) {
             real xhat = site(NORM_AT_XHAT, rstd[i] * (load(xi[n]) - mean[i])),
-                 g = load(w[n]) * load(dyi[n]);
+                 g = site(NORM_AT_DXHAT, load(w[n]) * load(dyi[n]));
             dx[i * N + n] = store(rstd[i] * (g - mean_g - xhat * mean_gx));
         }
     }

@@ -127,6 +127,10 @@ static inline double above_maximum(void)
 }
 #define HERE ((unsigned)(__LINE__ + 4096 * sizeof __FILE__))
 #define load(x) disturbed(x, ref64_noise.loaded, HERE)
+/* The same of what is subtracted from others that are as large, which are exact: off alike in all of them. */
+#define load_alike(x) disturbed(x, ref64_noise.loaded, 0)
+/* What float arithmetic rounds of x. */
+#define rounding_of(x) (ref64_noise.loaded > 0 ? rounded(x) - (x) : 0)
 #define store(x) (ref64_noise.stored > 0 ? disturbed_in(x, ref64_noise.stored, 0) : (x))
 #define special(x) disturbed_special(x, HERE)
 #define constant(x) disturbed(x, ref64_noise.loaded, HERE)
@@ -148,8 +152,10 @@ static inline double above_maximum(void)
 #else
 /* What a kernel may have from an approximate instruction. */
 #define special(x) (x)
+#define load_alike(x) load(x)
 /* What float arithmetic rounds. */
 #define rounded(x) (x)
+#define rounding_of(x) ((void)(x), (real)0)
 #define above_maximum() ((real)0)
 /* A number that all of a pass computes with, which a kernel may round once. */
 #define constant(x) (x)

@@ -34,10 +34,12 @@ static void backward_rows(const struct rmsnorm *a, const struct rmsnorm *d, int6
         real mean_gx = 0; /* of g xhat */
 
         FOR_SUM (n, N)
-            add_to(mean_gx, load(w[n]) * load(dyi[n]) * site(NORM_AT_XHAT, rstd[i] * load(xi[n])));
+            add_to(mean_gx, site(NORM_AT_DXHAT, load(w[n]) * load(dyi[n])) *
+                                site(NORM_AT_XHAT, rstd[i] * load(xi[n])));
         mean_gx /= N;
         for (int64_t n = 0; n < N; n++) {
-            real xhat = site(NORM_AT_XHAT, rstd[i] * load(xi[n])), g = load(w[n]) * load(dyi[n]);
+            real xhat = site(NORM_AT_XHAT, rstd[i] * load(xi[n])),
+                 g = site(NORM_AT_DXHAT, load(w[n]) * load(dyi[n]));
             dx[i * N + n] = store(rstd[i] * (g - xhat * mean_gx));
         }
     }

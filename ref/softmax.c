@@ -20,13 +20,16 @@ static int forward(const struct call *f)
     for (int64_t r = 0; r < R; r++) {
         const num *x = (const num *)a->x + r * N;
         num *y = (num *)a->y + r * N;
-        real maximum = load(x[0]), sum = 0;
+        real maximum = load_alike(x[0]), sum = 0;
         for (int64_t j = 1; j < N; j++)
-            maximum = max_or_nan(load(x[j]), maximum);
+            maximum = max_or_nan(load_alike(x[j]), maximum);
         FOR_SUM (j, N)
-            add_to(sum, exp(from_maximum(scale, load(x[j]), maximum)));
-        for (int64_t j = 0; j < N; j++)
-            y[j] = store(exp(from_maximum(scale, load(x[j]), maximum)) / sum);
+            add_to(sum, exp(from_maximum(scale, load_alike(x[j]), maximum)));
+        const real lse = scale * maximum + log(sum), off = site(SOFTMAX_AT_LSE, lse) - lse;
+        for (int64_t j = 0; j < N; j++) {
+            const real s = from_maximum(scale, load_alike(x[j]), maximum);
+            y[j] = store(exp(at_site(SOFTMAX_AT_LSE) ? s - off : s) / sum);
+        }
     }
     return 0;
 }

@@ -92,13 +92,36 @@ static int place_in(const char *list, const char *word, size_t n)
     return -1;
 }
 
+static int words_in(const char *list)
+{
+    int n = 0;
+
+    for (const char *at = list; at && *at; n++) {
+        at += strcspn(at, " ");
+        at += strspn(at, " ");
+    }
+    return n;
+}
+
+unsigned op_stored_sites(const struct op *o)
+{
+    return (1u << words_in(o->sites)) - 1;
+}
+
+/* Of either list, or -1. */
+static int site_place(const struct op *o, const char *word, size_t n)
+{
+    const int stored = place_in(o->sites, word, n), declared = place_in(o->declared, word, n);
+    return stored >= 0 ? stored : declared >= 0 ? declared + words_in(o->sites) : -1;
+}
+
 unsigned op_sites(const struct op *o, const char *words)
 {
     unsigned found = 0;
 
     for (const char *at = words ? words : ""; *at; at += strspn(at, " ")) {
         const size_t n = strcspn(at, " ");
-        const int place = place_in(o->sites, at, n);
+        const int place = site_place(o, at, n);
         found |= place < 0 ? 0 : 1u << place;
         at += n;
     }

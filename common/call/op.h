@@ -372,6 +372,8 @@ struct op {
     /* NULL, or what a composition of operators stores on the way, "z dz", which a kernel may store in
      * the storage type: noise has a bit for each (sites.h), and the reference says where. */
     const char *sites;
+    const char
+        *declared; /* the same of what counts only where a kernel declares it: bits behind those */
 };
 
 /* The value of a member that an initialiser leaves out, for C++ compilers that warn of that. */
@@ -567,7 +569,9 @@ const struct backend *reference_of(enum dtype t);
 
 /* The kernel that declares the approximations and the unit of the call's. */
 const struct impl *impl_declares(const struct call *f);
-/* A bit for each of these words that is one of the operation's sites. */
+/* A bit for each of these words that is one of the operation's sites, or may be declared; of those that
+ * count undeclared. */
+unsigned op_stored_sites(const struct op *o);
 unsigned op_sites(const struct op *o, const char *words);
 /* The chunk of the call's kernel, or of one that it runs, if that is longer. */
 int64_t impl_chunk(const struct call *f);

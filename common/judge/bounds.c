@@ -235,15 +235,25 @@ static int see(const struct truth *t, struct reach *reach, const struct tensors 
     return 0;
 }
 
-/* Move the results that are given in a coarser type by its unit. */
+static enum dtype type_of_unit(double unit)
+{
+    return unit == types[BF16].unit ? BF16 : unit == types[F16].unit ? F16 : F32;
+}
+
+/* Round the results that are given in a coarser type to it, in the first sample; in others move them by
+ * its unit.  (Equal values are rounded one way, which noise by place does not show, and values that
+ * the type has but with fewer bits by more than its unit.) */
 static void move_given(const struct bounds *b, struct tensors *t, int which)
 {
     FOR_RESULTS (&b->call, i, grad) {
         char name[32];
         tensor_name(b->call.op, i, grad, name);
         const struct move m = {.unit = X_OR_G(b->given, i, grad), .key = draw_key(1 + which, name)};
-        if (m.unit > 0)
-            move(tensors_result(t, i, grad), op_count(&b->call, i), &m);
+        double *x = tensors_result(t, i, grad);
+        if (m.unit > 0 && which == 0)
+            values_round(type_of_unit(m.unit), x, op_count(&b->call, i));
+        else if (m.unit > 0)
+            move(x, op_count(&b->call, i), &m);
     }
 }
 
@@ -303,7 +313,7 @@ static int sample_oracle(struct truth *t, int which)
     }
     if (at_sites) {
         noisy.noise.at_sites = (float)stored;
-        noisy.noise.sites = ~0u;
+        noisy.noise.sites = op_stored_sites(t->call.op);
         noisy.noise.exact = which % 4 == 2;
     }
     const int e = see_oracle(t, &t->reach, &noisy, moved,
@@ -549,7 +559,7 @@ static int sample_approximate(const struct bounds *b, struct declared *d)
         return 0;
     /* Where it stores a result it may store what the contract says of such results. */
     const struct sight given_alone = {.factor = 1, .given = b, .alone = 1};
-    c.noise.sites = ~0u;
+    c.noise.sites |= op_stored_sites(t->call.op);
     return see_oracle(t, &d->approximate, &c, t->inputs, &given_alone);
 }
 

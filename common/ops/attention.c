@@ -302,6 +302,7 @@ const struct op op_attention = {
     .source = "common/ops/attention.h",
     SIGNATURE(attention, params, args),
     .sites = "P dS",
+    .declared = "S",
     .axis = axes,
     .cases =
         "batch=1 steps=1 heads=1 dim=1; batch=2 steps=3 heads=1 keys=1 dim=4 mask=full; "

@@ -64,7 +64,7 @@ enum {
     ATTENTION_FILL,
     ATTENTION_D_LSE
 };
-enum { ATTENTION_AT_P, ATTENTION_AT_DS }; /* sites */
+enum { ATTENTION_AT_P, ATTENTION_AT_DS, ATTENTION_AT_S }; /* sites; if declared: S */
 enum { MASK_FULL, MASK_CAUSAL, MASK_WINDOW };
 enum { BIAS_NONE, BIAS_ALIBI, BIAS_FULL };
 enum { ATTENTION_MAX_WIDTH = 256 };

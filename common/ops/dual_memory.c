@@ -191,6 +191,7 @@ static struct chain chain(const struct call *f, enum pass p)
     "steps=6 batch=2 slots=4 dim=5 preset=e29c clamp=1; "                                        \
     "steps=1 batch=1 slots=1 dim=1 preset=e23,e29b; "                                            \
     "steps=4 batch=1 slots=2 dim=3 preset=e25 tape_init=zero; "                                  \
+    "steps=2 batch=4 slots=34 dim=1 dim_in=1 preset=e23 tape_init=zero; "                        \
     "steps=1 batch=3 slots=5 dim=7 preset=e26,e29a tape=each; "                                  \
     "steps=3 batch=7 slots=8 dim=4 preset=e23,e25 checkpoint_interval=1,9; "                     \
     "steps=20 batch=2 slots=8 dim=6 preset=parts attention=entmax15 write_query=h,v tape=each "  \

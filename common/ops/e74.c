@@ -297,6 +297,8 @@ static double block_products(const struct call *f, enum pass p)
     "steps=37 batch=3 n_state=24 block_size=8 state=blockdiag proj=full z_mod=full" d "; "       \
     "steps=9 batch=3 n_state=40 state=full nonlin=rmsnorm proj=full checkpoint_interval=4" d "; "\
     "steps=20 batch=30 n_state=2 state=full nonlin=frobnorm checkpoint_interval=4" d "; "        \
+    "steps=100 batch=4 heads=2 n_state=17 state=full nonlin=frobnorm checkpoint_interval=16"     \
+    d "; "                                                                                       \
     "steps=9 batch=2 heads=3 n_state=7 rank=1,16 state=lowrank" d "; "                           \
     "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
     "steps=9 batch=2 n_state=16 state=full,diagonal trajectory=store "                           \
@@ -525,7 +527,7 @@ static const struct refusal layer_declined[] = {
 #define E74                                                                                        \
     .param = params, .axis = axes, .refused = refused, .derive = derive,                           \
     .specials = cell_specials, .chain = cell_chain, .rows = "BH", .batch = 'B', .time = 'T',       \
-    .sites = "<G,S>"
+    .sites = "GS"
 #define SMALL_BLOCK SMALL "n_state=4 dim=6 "
 
 const struct op op_e74_cell = {
@@ -586,7 +588,10 @@ const struct op op_e74_block = {
     "checkpoint_dtype=bf16; " SMALL_BLOCK "proj=full z_mod=full "
     "checkpoint_dtype=fp16; "
     "steps=33 batch=1 n_state=16 checkpoint_interval=8 dim=24 proj=tied_kq; "
-    "steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
+    "steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3; "
+    "steps=69 batch=2 heads=8 n_state=2 checkpoint_interval=20 dim=1 state=diagonal nonlin=linear "
+    "proj=tied_kvq; "
+    "steps=2 batch=131 heads=10 n_state=2 checkpoint_interval=1 dim=1 nonlin=rmsnorm eps=0.875",
     .flops = block_flops,
     .products = block_products,
     .blas = 1,

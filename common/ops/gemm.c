@@ -76,7 +76,7 @@ const struct op op_gemm = {
         "M=33 N=65 K=31 " SCALED EACH_LAYOUT "M=64 N=128 K=64 " EACH_LAYOUT
         "M=130 N=72 K=40 " SCALED EACH_LAYOUT "M=17 N=257 K=67 alpha=-2 beta=2; "
         "M=8 N=264 K=328 " EACH_LAYOUT "M=40 N=72 K=456 " SCALED EACH_LAYOUT "M=8 N=520 K=264; "
-        "M=3 N=5 K=4200",
+        "M=3 N=5 K=4200; M=7 N=617 K=3 transpose_b=yes",
     .shapes = "M=257 N=1 K=129 " EACH_LAYOUT "M=1 N=257 K=65 " EACH_LAYOUT
               "M=127 N=129 K=263 " SCALED EACH_LAYOUT "M=256 N=384 K=96 " EACH_LAYOUT
               "M=300 N=200 K=8 beta=1; M=264 N=520 K=328 " EACH_LAYOUT

@@ -79,7 +79,7 @@ const struct op op_rmsnorm = {
     .source = "common/ops/norm.h",
     ROWS,
     SIGNATURE(rmsnorm, params, rms_args),
-    .sites = "xhat",
+    .sites = "xhat dxhat",
     .cases = "rows=1 columns=1 eps=0.25; " CASES,
     .flops = rms_flops,
 };
@@ -90,7 +90,7 @@ const struct op op_layernorm = {
     .source = "common/ops/norm.h",
     ROWS,
     SIGNATURE(layernorm, params, layer_args),
-    .sites = "xhat",
+    .sites = "xhat dxhat",
     .cases = CASES,
     .flops = layer_flops,
 };
@@ -100,7 +100,7 @@ const struct op op_qk_norm = {
     .formula = "rmsnorm of each head of q and of k",
     .source = "common/ops/norm.h",
     SIGNATURE(qk_norm, qk_params, qk_args),
-    .sites = "xhat",
+    .sites = "xhat dxhat",
     .cases = "batch=1 steps=1 heads=1 kv_heads=1 head_dim=1 eps=0.25; "
              "batch=2 steps=5 heads=4 kv_heads=2 head_dim=16; "
              "batch=3 steps=2 heads=3 kv_heads=1 head_dim=33; "

@@ -36,6 +36,6 @@ struct qk_norm {
     void *rstd_q, *rstd_k; /* [B,T,H], [B,T,G] */
 };
 
-enum { NORM_AT_XHAT }; /* sites */
+enum { NORM_AT_XHAT, NORM_AT_DXHAT }; /* sites */
 /* The places of eps among the parameters. */
 enum { NORM_EPS = 2, QK_NORM_EPS = 5 };

@@ -40,6 +40,7 @@ const struct op op_softmax = {
     .name = "softmax",
     .formula = "y = softmax(scale x) over the last axis",
     .sites = "s",
+    .declared = "lse",
     .source = "common/ops/softmax.h",
     SIGNATURE(softmax, params, args),
     .cases = "rows=1 columns=2; rows=3 columns=3; rows=5 columns=7 scale=0.125; "

@@ -13,4 +13,4 @@ struct softmax {
 };
 
 enum { SOFTMAX_ROWS, SOFTMAX_COLUMNS, SOFTMAX_SCALE, SOFTMAX_FILL };
-enum { SOFTMAX_AT_S }; /* sites */
+enum { SOFTMAX_AT_S, SOFTMAX_AT_LSE }; /* sites; if declared: lse */

@@ -145,6 +145,9 @@ class _Judge:
 
     def __init__(self, function: Callable[..., Any], words: str,
                  backward: Callable[..., Any] | None, rounds: str = ""):
+        if not isinstance(rounds, str):
+            raise Error("rounds is text, NAME:TYPE and blanks between such words, "
+                        f"not {type(rounds).__name__}")
         self.function, self.backward, self.rounds = function, backward, rounds
         self.case = Case(words)
         if backward is not None and " accumulate=yes" in self.case.words:

@@ -118,7 +118,7 @@ def welford(t):
 
 def rmsnorm(words, mean=mean_of(in_double), seen=None, form="x r w"):
     """`seen`: the columns that the mean is over; `form`: Gemma's "x r w" has one rounding, Llama's
-    "bf16(x r) w" two."""
+    "bf16(x r) w" two, and its gradient, too."""
     eps = np.float32(settings(words)["eps"])
 
     def rstd(x):
@@ -132,6 +132,7 @@ def rmsnorm(words, mean=mean_of(in_double), seen=None, form="x r w"):
         x, w, d = inputs["x"], inputs["w"], upstream["d_y"]
         r = rstd(x)
         n, g = x * r, w * d
+        g = g if form == "x r w" else bf16(g)
         return {"d_x": r * (g - n * mean(g * n)), "d_w": in_double((d * n).T)[:, 0]}
     return forward, backward
 
@@ -309,10 +310,11 @@ def online(s, v, between, tile=16):
 
 
 def attention(words, scale=None, exponentials=natural, between=single, form="divided last", share=0,
-              skipped=None):
+              skipped=None, scores=single):
     """Causal.  `between`: how P and dS are rounded before products; `form`: P is "divided first" or
     "divided last" by its sum, or "online".  Probabilities below that `share` of the row's largest
-    are made 0; `skipped`: a row whose key of middle weight is, in the first head."""
+    are made 0; `skipped`: a row whose key of middle weight is, in the first head; `scores`: how
+    they are rounded."""
     p = settings(words)
     scale = np.float32(scale or p["scale"] or p["dim"] ** -0.5)
 
@@ -321,7 +323,7 @@ def attention(words, scale=None, exponentials=natural, between=single, form="div
 
     def rows(q, k):
         """Exponentials, their sums and the logarithm."""
-        s = q @ k.transpose(0, 1, 3, 2)
+        s = scores(q @ k.transpose(0, 1, 3, 2))
         s[..., ~np.tri(*s.shape[-2:], dtype=bool)] = -np.inf
         e = exponentials(s, scale)
         if share:

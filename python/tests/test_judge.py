@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ablate
+import kernels
 from ablate._case import to_bf16
 from functions import FUNCTIONS, WRONG, drawn, functions
 
@@ -141,7 +142,11 @@ def test_what_is_rounded_is_not_a_way_to_be_wrong():
 
 @pytest.mark.parametrize("rounds, message", [
     ("d_w:bf17", "bf17 is none of the types fp32, bf16, fp16"),
-    ("foo:bf16", "foo is no result of rmsnorm here, and none of its sites, which are xhat"),
+    ("foo:bf16", "foo is no result of rmsnorm here, and none of its sites, which are xhat dxhat"),
+    ("xhat:", "xhat: is not NAME:TYPE"),
+    ("xhat:bf16 xhat:fp16", "xhat is named twice"),
+    ("rstd:bf16", "rstd is kept for the backward pass, and never given"),
+    (5, "rounds is text, NAME:TYPE and blanks between such words, not int"),
     ("xhat", "xhat is not NAME:TYPE"),
     ("y:bf16", "y is bf16, and bf16 is no coarser"),
 ])
@@ -160,3 +165,42 @@ def test_a_site_in_bf16():
         return {"d_w": (d_y * n).sum(0)}
     assert ablate.judge(forward, WEIGHTS, stored).failed
     assert ablate.judge(forward, WEIGHTS, stored, rounds="xhat:bf16").ok
+
+
+def test_llamas_rmsnorm_of_long_rows():
+    """A column has one weight, so its gradient's rounding is alike where the upstream gradient is."""
+    words = "rmsnorm rows=128 columns=2048 dtype=bf16"
+    right = kernels.stored(words, kernels.rmsnorm(words, form="bf16(x r) w"))
+    for seed in range(3):
+        assert ablate.judge(right[0], f"{words} seed={seed + 1}", right[1]).ok
+
+
+def test_scores_in_bf16_must_be_declared():
+    words = "attention batch=2 steps=130 heads=2 dim=128 mask=causal d_lse=zero dtype=bf16 seed=1"
+    eager = kernels.stored(words, kernels.attention(words, between=kernels.bf16,
+                                                    form="divided first", scores=kernels.bf16))
+    forward = lambda **inputs: {"o": eager[0](**inputs)["o"]}
+    assert ablate.judge(forward, words, eager[1]).failed
+    assert ablate.judge(forward, words, eager[1], rounds="S:bf16").ok
+
+
+@pytest.mark.parametrize("cast", ["bfloat16", "float16"])
+def test_equal_values_that_are_given_in_a_coarser_type(cast):
+    """They are all rounded one way."""
+    torch = pytest.importorskip("torch")
+    words = "reduce rows=64 length=300 kind=mean"
+
+    def backward(inputs, upstream):
+        d = torch.tensor(upstream["d_y"]).double()[:, None].expand(64, 300) / 300
+        return {"d_x": d.to(getattr(torch, cast))}
+    assert not ablate.judge(lambda x: x.astype(float).mean(1), words, backward).failed
+
+
+def test_huge_logits_are_judged():
+    right = ablate.op("cross_entropy")
+    words = "cross_entropy rows=64 vocabulary=100 fill=outliers"
+    for factor, ok in (1, True), (1.05, False), (0, False):
+        def scaled(logits, target):
+            found = right(logits=logits, target=target)
+            return {n: factor * getattr(found, n) for n in ("loss", "row_loss", "lse")}
+        assert ablate.judge(scaled, words).ok == ok

@@ -291,6 +291,6 @@ static const char *declines(const struct call *f)
 }
 
 GPU_TYPES(E74_KERNEL, norms, "one block per state, held in registers; its norm a scalar",
-          "rcp.approx", 0x1p-23, RUN_MAX, NULL, NULL, 0, 0, THAT_STORES("<G,S>"));
+          "rcp.approx", 0x1p-23, RUN_MAX, NULL, NULL, 0, 0, THAT_STORES("GS"));
 
 }    // namespace e74_norms

@@ -51,7 +51,7 @@ static int add_tensor(abl_result *r, const char *name, enum dtype type)
     if (arg < 0 || !op_results(&r->call, arg, grad))
         return err_set("rounds: %s is no result of %s here, and none of its sites, which are %s",
                        name, r->call.op->name, names_of_sites(r->call.op, sites));
-    if (r->call.op->arg[arg].flags & SAVED)
+    if (!grad && !(r->call.op->arg[arg].flags & OUT))
         return err_set("rounds: %s is kept for the backward pass, and never given", name);
     if (op_is_bytes(&r->call, arg) ||
         types[type].unit <= types[call_type(&r->call, arg, grad)].unit)
@@ -88,6 +88,8 @@ static int add_word(abl_result *r, char *word, char stores[MAX_ROUNDS], double *
     return 0;
 }
 
+static const char BLANKS[] = " ,\t\r\n";
+
 /* The kernel that declares it: the one that is there, or a new one; NULL after err_set(). */
 static const struct impl *declaring(const char *words, const char *stores, double unit)
 {
@@ -95,7 +97,10 @@ static const struct impl *declaring(const char *words, const char *stores, doubl
     struct declaration *d = all;
     char name[2 * MAX_ROUNDS];
 
-    snprintf(name, sizeof name, "given, rounds %s", words);
+    if (words[strspn(words, BLANKS)])
+        snprintf(name, sizeof name, "given, rounds %s", words);
+    else
+        strcpy(name, "given");
     while (d && (strcmp(d->name, name) != 0 || strcmp(d->stores, stores) != 0))
         d = d->next;
     if (d)
@@ -111,8 +116,6 @@ static const struct impl *declaring(const char *words, const char *stores, doubl
     return &d->impl;
 }
 
-static const char BLANKS[] = " ,\t\r\n";
-
 static int read_words(abl_result *r, const char *words)
 {
     char copy[MAX_ROUNDS], stores[MAX_ROUNDS] = "", *rest;
@@ -120,8 +123,6 @@ static int read_words(abl_result *r, const char *words)
 
     if (strlen(words) >= sizeof copy)
         return err_set("rounds: more than %d characters", MAX_ROUNDS - 1);
-    if (!words[strspn(words, BLANKS)])
-        return err_set("rounds: no NAME:TYPE is in \"\"");
     strcpy(copy, words);
     memset(&r->unit, 0, sizeof r->unit);
     for (char *word = strtok_r(copy, BLANKS, &rest); word; word = strtok_r(NULL, BLANKS, &rest))

@@ -395,6 +395,17 @@ static int put_gradients(const struct run *c, const struct tensors *t, const str
     return e;
 }
 
+/* What a pass needs may not follow from addresses, which nobody knows who asks for it. */
+static int work_follows_from_sizes(const struct call *f, enum pass p, size_t asked)
+{
+    const size_t needed = op_work(f, p);
+
+    return needed == asked ? 0
+                           : err_set("%s %s %s: asks for %zu bytes of workspace, and needs %zu "
+                                     "where the tensors are there",
+                                     f->op->name, f->backend->name, f->kernel->name, asked, needed);
+}
+
 static int put_all(const struct run *c, const struct tensors *t, struct places *p, struct call *f,
                    int64_t *used)
 {
@@ -416,6 +427,9 @@ static int put_all(const struct run *c, const struct tensors *t, struct places *
             return err_at("%s d_%s", o->name, o->arg[i].name);
         f->grad[i] = p->g[i].at;
     }
+    if (work_follows_from_sizes(f, FORWARD, forward) ||
+        (!c->forward_only && work_follows_from_sizes(f, BACKWARD, backward)))
+        return -1;
     if (c->forward_only)
         backward = 0;
     else if (put_gradients(c, t, f))

@@ -311,6 +311,8 @@ static double block_products(const struct call *f, enum pass p)
     "checkpoint_interval=64" d "; "                                                              \
     "steps=140 batch=1 n_state=24 block_size=3 state=blockdiag proj=tied_kvq "                   \
     "checkpoint_interval=9 checkpoint_dtype=bf16" d "; "                                         \
+    "steps=33 batch=1 heads=1 n_state=7 block_size=1 state=blockdiag proj=full z_mod=column" d   \
+    "; "                                                                                         \
     "steps=70 batch=2 n_state=65 state=diagonal proj=full" d
 
 /* For kernels that take many steps at once: more than 64, at widths that they may divide their
@@ -589,7 +591,7 @@ const struct op op_e74_block = {
     "checkpoint_dtype=fp16; "
     "steps=33 batch=1 n_state=16 checkpoint_interval=8 dim=24 proj=tied_kq; "
     "steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3; "
-    "steps=69 batch=2 heads=8 n_state=2 checkpoint_interval=20 dim=1 state=diagonal nonlin=linear "
+    "steps=31 batch=2 heads=8 n_state=2 checkpoint_interval=20 dim=1 state=diagonal nonlin=linear "
     "proj=tied_kvq; "
     "steps=2 batch=131 heads=10 n_state=2 checkpoint_interval=1 dim=1 nonlin=rmsnorm eps=0.875",
     .flops = block_flops,

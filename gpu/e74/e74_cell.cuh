@@ -39,6 +39,12 @@ struct cell_call {
     int64_t work_each; /* floats of a block's workspace */
 };
 
+/* Is there a z?  (Its address is not known where sizes are asked for.) */
+static __host__ __device__ __forceinline__ bool with_z(const cell_call &c)
+{
+    return c.z_inside || c.z_outside;
+}
+
 static inline cell_call cell_call_of(const struct call *f)
 {
     const struct e74_cell *a = ARGS(f, e74_cell), *g = GRADS(f, e74_cell);

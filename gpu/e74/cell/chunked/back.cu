@@ -280,7 +280,7 @@ static __host__ __device__ finish_smem alloc_finish(smem_arena *smem, const plan
     w.M = w.lower = smem->alloc<bf16>(CHUNK * LD_CHUNK);
     w.scales = smem->alloc<float2>(CHUNK);
     w.dot = smem->alloc<float>(N / STRIP * CHUNK);
-    w.X = p.c.z ? smem->alloc<bf16>(keys) : w.K;
+    w.X = with_z(p.c) ? smem->alloc<bf16>(keys) : w.K;
     return w;
 }
 

@@ -185,7 +185,7 @@ static __host__ __device__ __forceinline__ factor_smem alloc_factor(smem_arena *
     w.A = smem->alloc<float>(CHUNK * LD_CHUNK);
     w.inverses = smem->alloc<float>(4 * 16 * LD_INVERSE);
     w.scales = smem->alloc<float2>(CHUNK);
-    w.X = p.c.z ? smem->alloc<bf16>(keys) : w.K;
+    w.X = with_z(p.c) ? smem->alloc<bf16>(keys) : w.K;
     return w;
 }
 

@@ -456,7 +456,7 @@ static __host__ __device__ __forceinline__ operands alloc_stage(smem_arena *smem
     o.scales = smem->alloc<float2>(CHUNK);
     o.P = pass == BACKWARD && tied_q(p) ? NULL : smem->alloc<bf16>(h::SQUARE);
     o.Q = tied_q(p) ? o.K : smem->alloc<bf16>(h::KEYS);
-    o.X = p.c.z ? smem->alloc<bf16>(h::KEYS) : o.K;
+    o.X = with_z(p.c) ? smem->alloc<bf16>(h::KEYS) : o.K;
     return o;
 }
 

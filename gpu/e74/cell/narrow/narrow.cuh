@@ -188,7 +188,7 @@ static inline __host__ __device__ chunk_smem chunk_smem_of(const layout &l, bool
     s.q = a.alloc<float>(elements, a.PACKED);
     s.v = a.alloc<float>(elements, a.PACKED);
     s.u = c.z_inside ? a.alloc<float>(elements, a.PACKED) : s.khat;
-    s.z = a.alloc<float>(c.z ? elements : 0, a.PACKED);
+    s.z = a.alloc<float>(with_z(c) ? elements : 0, a.PACKED);
     s.dy = a.alloc<float>(back ? elements : 0, a.PACKED);
     s.reads = a.alloc<float>(back && c.z_outside ? elements : 0, a.PACKED);
     s.write = c.lowrank ? a.alloc<float>(keys, a.PACKED) : s.khat;

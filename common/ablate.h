@@ -194,8 +194,9 @@ int abl_result_get(const abl_result *r, const char *name, double *values, int64_
 /* What the program of an abl_result_new() rounds on the way, or gives in a coarser type than the
  * contract has, NAME:TYPE and blanks: "P:bf16 d_w:bf16".  NAME is a site of the operation
  * (`run-ablation --list OP`), or a result; TYPE is fp32, bf16 or fp16.  The judgement allows for it,
- * and its verdicts' `kernel` says so.  It replaces what was said before; "" says nothing.  Returns -1 if there is no such
- * site, result or type, or if the contract has the result in a type as coarse. */
+ * and its verdicts' `kernel` says so.  It replaces what was said before; "" says nothing.
+ * Returns -1 if there is no such site, result or type, or if the contract has the result in a type as
+ * coarse. */
 int abl_result_rounds(abl_result *r, const char *words);
 /* The same of a result of bytes, which may be any. */
 int abl_result_set_bytes(abl_result *r, const char *name, const unsigned char *values, int64_t n);

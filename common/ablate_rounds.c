@@ -9,6 +9,8 @@
 #include "common/base/err.h"
 #include "common/base/h5.h"
 
+static const char BLANKS[] = " ,\t\r\n";
+
 /* A declaration's kernel, which is kept for good: bounds know it by its address. */
 struct declaration {
     struct impl impl; /* named "given, rounds S:bf16" */
@@ -16,24 +18,31 @@ struct declaration {
     struct declaration *next;
 };
 
+/* The type of that name, or -1. */
+static int type_named(const char *name)
+{
+    for (int n = 0; n < N_DTYPES; n++)
+        if (strcmp(name, types[n].name) == 0)
+            return n;
+    return -1;
+}
+
 /* A word NAME:TYPE; nonzero after err_set(). */
 static int read_word(char *word, enum dtype *type)
 {
     char *colon = strchr(word, ':');
-    int n = 0;
 
     if (!colon || colon == word || !colon[1])
         return err_set("rounds: %s is not NAME:TYPE", word);
-    while (storage_types[n] && strcmp(storage_types[n], colon + 1) != 0)
-        n++;
-    if (!storage_types[n])
+    const int named = type_named(colon + 1);
+    if (named < F32 || named > F16)
         return err_set("rounds: %s is none of the types fp32, bf16, fp16", colon + 1);
     *colon = 0;
-    *type = F32 + (enum dtype)n;
+    *type = (enum dtype)named;
     return 0;
 }
 
-/* Both lists of the operation's sites, with commas. */
+/* Both lists of the operation's sites. */
 static const char *names_of_sites(const struct op *o, char text[MAX_ROUNDS])
 {
     snprintf(text, MAX_ROUNDS, "%s%s%s", o->sites ? o->sites : "none", o->declared ? " " : "",
@@ -87,8 +96,6 @@ static int add_word(abl_result *r, char *word, char stores[MAX_ROUNDS], double *
     *unit = types[type].unit > *unit ? types[type].unit : *unit;
     return 0;
 }
-
-static const char BLANKS[] = " ,\t\r\n";
 
 /* The kernel that declares it: the one that is there, or a new one; NULL after err_set(). */
 static const struct impl *declaring(const char *words, const char *stores, double unit)
@@ -172,18 +179,9 @@ static int says(const char *words, const char *name)
     const size_t n = strlen(name);
 
     for (const char *at = words; (at = strstr(at, name)); at += n)
-        if ((at == words || strchr(" ,", at[-1])) && at[n] == ':')
+        if ((at == words || strchr(BLANKS, at[-1])) && at[n] == ':')
             return 1;
     return 0;
-}
-
-/* The type of that name, or -1. */
-static int type_named(const char *name)
-{
-    for (int n = 0; n < N_DTYPES; n++)
-        if (strcmp(name, types[n].name) == 0)
-            return n;
-    return -1;
 }
 
 /* The type in which the dataset says that its values are stored, or -1; -2 after err_set(). */

@@ -224,7 +224,7 @@ static real dot_with_state(const struct cell *c, struct work *w, const real *S)
 }
 
 enum { SEEN_AGAIN = 16 }; /* steps after which such a kernel has <G, S> from G and S once more */
-
+/* The sizes of its terms there, which hide nothing. */
 static void begin_terms(const struct cell *c, struct work *w, const real *S)
 {
     w->unseen = w->terms = 0;

@@ -25,10 +25,11 @@ static int forward(const struct call *f)
             maximum = max_or_nan(load_alike(x[j]), maximum);
         FOR_SUM (j, N)
             add_to(sum, exp(from_maximum(scale, load_alike(x[j]), maximum)));
-        const real lse = scale * maximum + log(sum), off = site(SOFTMAX_AT_LSE, lse) - lse;
+        const real lse = at_site(SOFTMAX_AT_LSE) ? scale * maximum + log(sum) : 0;
+        const real off = site(SOFTMAX_AT_LSE, lse) - lse;
         for (int64_t j = 0; j < N; j++) {
             const real s = from_maximum(scale, load_alike(x[j]), maximum);
-            y[j] = store(exp(at_site(SOFTMAX_AT_LSE) ? s - off : s) / sum);
+            y[j] = store(exp(s - off) / sum);
         }
     }
     return 0;

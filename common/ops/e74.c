@@ -311,7 +311,7 @@ static double block_products(const struct call *f, enum pass p)
     "checkpoint_interval=64" d "; "                                                              \
     "steps=140 batch=1 n_state=24 block_size=3 state=blockdiag proj=tied_kvq "                   \
     "checkpoint_interval=9 checkpoint_dtype=bf16" d "; "                                         \
-    "steps=33 batch=1 heads=1 n_state=7 block_size=1 state=blockdiag proj=full z_mod=column" d   \
+    "steps=33 batch=1 heads=1 n_state=14 block_size=2 state=blockdiag proj=full z_mod=column" d  \
     "; "                                                                                         \
     "steps=70 batch=2 n_state=65 state=diagonal proj=full" d
 

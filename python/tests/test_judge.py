@@ -176,7 +176,8 @@ def test_llamas_rmsnorm_of_long_rows():
 
 
 def test_scores_in_bf16_must_be_declared():
-    words = "attention batch=2 steps=130 heads=2 dim=128 mask=causal d_lse=zero dtype=bf16 seed=1"
+    words = ("attention batch=2 steps=130 heads=2 dim=128 mask=causal scale=0.5 d_lse=zero "
+             "dtype=bf16 seed=1")
     eager = kernels.stored(words, kernels.attention(words, between=kernels.bf16,
                                                     form="divided first", scores=kernels.bf16))
     forward = lambda **inputs: {"o": eager[0](**inputs)["o"]}

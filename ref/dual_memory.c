@@ -267,14 +267,14 @@ static void column_sums(const struct cell *c, const real *dg, const real *x, rea
 static void gate_inputs_back(const struct cell *c, const struct dual_memory *a,
                              const struct dual_memory *g, struct work *w)
 {
-    const real *h = a->h;
+    const real *h = w->h + c->B * c->D;
     int64_t D = c->D;
 
+    operands(w->g, c->rows * D);
     if (c->parts.gate == DUAL_MATRIX) {
         const real *W = in_real(a->W_gate, 3 * D * D, w->W_gate);
-        const real *in[] = {w->z, w->read, w->h + c->B * D};
+        const real *in[] = {w->z, w->read, h};
         real *to[] = {w->dz, w->dread, w->dh};
-        operands(w->g, c->rows * D);
         for (int i = 0; i < 3; i++) {
             product(matrix(w->g, c->rows, D), gate_weights(W, D, i), to[i] == w->dh, to[i], D);
             product(transposed(matrix(w->g, c->rows, D)), matrix(in[i], c->rows, D), 0,

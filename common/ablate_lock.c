@@ -1,6 +1,6 @@
 /* The library's lock: calls of several threads wait for each other.  HDF5, a backend's context and
  * the list of contexts are used under it; abl_error() is of a thread.  A fork waits for it as well,
- * so that the child finds all of these between two calls. */
+ * so that the child finds all of these between two calls.  The thread has C's locale meanwhile. */
 #include "config.h"
 
 #include <cblas.h>
@@ -8,15 +8,17 @@
 #include <pthread.h>
 
 #include "common/ablate_types.h"
+#include "common/base/locale.h"
 
 static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local locale_t own;
 
 static void wait_for_calls(void)
 {
     pthread_mutex_lock(&calls);
 }
 
-void call_end(void)
+static void let_others_call(void)
 {
     pthread_mutex_unlock(&calls);
 }
@@ -33,14 +35,14 @@ static void begin_child(void)
     if (openblas_get_parallel() == OPENBLAS_OPENMP)
         openblas_set_num_threads(1);
 #endif
-    call_end();
+    let_others_call();
 }
 
 static int unprepared;
 
 static void prepare_once(void)
 {
-    unprepared = pthread_atfork(wait_for_calls, call_end, begin_child);
+    unprepared = pthread_atfork(wait_for_calls, let_others_call, begin_child);
 }
 
 /* A fork is prepared for before the lock is first taken, and before the first parallel region. */
@@ -50,5 +52,12 @@ int call_begin(void)
     if (pthread_once(&once, prepare_once) || unprepared)
         return err_set("no memory to prepare for a fork of this process");
     wait_for_calls();
+    own = locale_begin();
     return 0;
+}
+
+void call_end(void)
+{
+    locale_end(own);
+    let_others_call();
 }

@@ -86,7 +86,11 @@ int abl_random(const char *op, uint64_t seed, int64_t i, char *words, int64_t si
     const struct random r = {.seed = seed, .only = only};
     struct trial trial;
 
-    if ((op && !only) || random_trial(&r, i, &trial))
+    if ((op && !only) || call_begin())
+        return -1;
+    const int e = random_trial(&r, i, &trial);
+    call_end();
+    if (e)
         return -1;
     if (size <= (int64_t)strlen(trial.text))
         return err_set("%lld bytes are too few for the words of a case", (long long)size);

@@ -6,16 +6,24 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/locale.h"
 
 static _Thread_local char text[4096]; /* it may hold the text of a call */
 enum { HALF = sizeof text / 2 - 4 };
 static _Thread_local int advice;
 
+static void print(char *to, size_t size, const char *fmt, va_list ap)
+{
+    const locale_t was = locale_begin();
+    vsnprintf(to, size, fmt, ap);
+    locale_end(was);
+}
+
 int err_set(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print(text, sizeof text, fmt, ap);
     va_end(ap);
     advice = 0;
     return -1;
@@ -26,7 +34,7 @@ int err_at(const char *fmt, ...)
     char what[sizeof text], where[sizeof text];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(where, sizeof where, fmt, ap);
+    print(where, sizeof where, fmt, ap);
     va_end(ap);
     memcpy(what, text, sizeof what);
     snprintf(text, sizeof text, "%.*s: %.*s", HALF, where, HALF, what);
@@ -38,7 +46,7 @@ int err_more(const char *fmt, ...)
     size_t n = strlen(text);
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text + n, sizeof text - n, fmt, ap);
+    print(text + n, sizeof text - n, fmt, ap);
     va_end(ap);
     return -1;
 }

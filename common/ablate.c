@@ -383,9 +383,9 @@ int abl_result_get_bytes(const abl_result *r, const char *name, unsigned char *v
 
 int abl_time(const abl_result *r, enum abl_pass pass, struct abl_time *to)
 {
-    if (IS_NULL(r, "result") || IS_NULL(to, "destination"))
+    enum pass p;
+    if (IS_NULL(r, "result") || IS_NULL(to, "destination") || IS_NO_PASS(pass, &p))
         return -1;
-    enum pass p = pass == ABL_FORWARD ? FORWARD : BACKWARD;
     const struct call *f = &r->call;
 
     if (!r->repeats || (p == BACKWARD && r->forward_only))
@@ -464,7 +464,13 @@ static abl_verdicts *judge_case(const abl_case *c, const char *backend, const ch
 
 abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kernel, int checks)
 {
-    if (IS_NULL(c, "case") || IS_NULL(backend, "backend") || call_begin())
+    const int known = ABL_PARITY | ABL_PROPERTIES | ABL_DIFFERENCES;
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
+        return NULL;
+    if (checks & ~known)
+        return err_null("abl_judge: there are no checks %d, only sums of %d, %d and %d", checks,
+                        ABL_PARITY, ABL_PROPERTIES, ABL_DIFFERENCES);
+    if (call_begin())
         return NULL;
     abl_verdicts *v = judge_case(c, backend, kernel, checks);
     call_end();

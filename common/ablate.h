@@ -64,8 +64,8 @@ const char *abl_source(const char *op);
 struct abl_param {
     const char *name, *help;
     const char *const *choices; /* NULL at the end; NULL for a number */
-    int64_t initial, min, max;
-    int real; /* 1: its default and range are these, and those above 0 */
+    int64_t initial, min, max;  /* a seed takes more than max in words: up to 2^64 - 1 */
+    int real;                   /* 1: its default and range are these, and those above 0 */
     double real_initial, real_min, real_max;
 };
 /* Parameter i of the operation, counted from 0.  Returns 1 after the last, -1 if there is no such
@@ -376,8 +376,9 @@ struct abl_member {
  * dimensions are not among them.  Returns 1 after the last, -1 if there is no such group. */
 int abl_dump_member(const abl_dump *d, const char *group, int i, struct abl_member *to);
 
-/* What an attribute or a cell of a table holds: a text, a whole number or a real number. */
-enum abl_type { ABL_TEXT, ABL_WHOLE, ABL_REAL };
+/* What an attribute or a cell of a table holds: a text, a whole number, a real number; or, of an
+ * attribute, a whole number above 2^63 - 1, such as a seed, whose bits are in `whole`. */
+enum abl_type { ABL_TEXT, ABL_WHOLE, ABL_REAL, ABL_LARGE };
 /* Attribute i of a group or dataset, by the names' order.  A whole number is in `whole`, and it or
  * a real number in `real`; a text, which is longer or not, is as much of it as `size` bytes take.
  * Returns the length of the text (0 for a number), -2 after the last, -1 after an error. */

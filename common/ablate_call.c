@@ -150,9 +150,10 @@ int abl_call_tensor(const abl_call *c, int i, struct abl_tensor *to)
 
 int64_t abl_call_workspace(const abl_call *c, enum abl_pass pass)
 {
-    if (IS_NULL(c, "call"))
+    enum pass p;
+    if (IS_NULL(c, "call") || IS_NO_PASS(pass, &p))
         return -1;
-    return c->bytes[pass == ABL_FORWARD ? FORWARD : BACKWARD];
+    return c->bytes[p];
 }
 
 /* ---- what a run is given ---- */
@@ -285,10 +286,10 @@ static int has_pass(const abl_call *c, enum pass p)
 int abl_call_run(const abl_call *c, enum abl_pass pass, void *const *tensors,
                  void *const *gradients, void *workspace, int64_t bytes, void *stream)
 {
-    const enum pass p = pass == ABL_FORWARD ? FORWARD : BACKWARD;
     struct range list[2 * MAX_ARGS + 1];
+    enum pass p;
 
-    if (IS_NULL(c, "call") || IS_NULL(tensors, "list of tensors") ||
+    if (IS_NULL(c, "call") || IS_NULL(tensors, "list of tensors") || IS_NO_PASS(pass, &p) ||
         (p == BACKWARD && IS_NULL(gradients, "list of gradients")) || !has_pass(c, p))
         return -1;
     struct call f = c->call;
@@ -313,10 +314,11 @@ int abl_call_wait(const abl_call *call, void *stream)
 
 int abl_call_run_trusted(const abl_call *c, const struct abl_block *block)
 {
-    const enum pass p = block && block->pass == ABL_FORWARD ? FORWARD : BACKWARD;
     struct range list[2 * MAX_ARGS + 1];
+    enum pass p;
 
-    if (IS_NULL(c, "call") || IS_NULL(block, "block") || !has_pass(c, p))
+    if (IS_NULL(c, "call") || IS_NULL(block, "block") || IS_NO_PASS(block->pass, &p) ||
+        !has_pass(c, p))
         return -1;
     struct call f = c->call;
     void *const *tensors = (void *const *)(block + 1);

@@ -19,6 +19,15 @@ const char *abl_version(void)
     return PACKAGE_VERSION;
 }
 
+int pass_find(const char *function, int64_t given, enum pass *p)
+{
+    if (given != ABL_FORWARD && given != ABL_BACKWARD)
+        return err_set("%s: there is no pass %lld, only %d, forward, and %d, backward", function,
+                       (long long)given, ABL_FORWARD, ABL_BACKWARD);
+    *p = given == ABL_FORWARD ? FORWARD : BACKWARD;
+    return 0;
+}
+
 const struct op *find_op(const char *name)
 {
     const struct op *o = op_find(name);

@@ -203,7 +203,13 @@ static int read_number(hid_t attribute, hid_t type, struct abl_attribute *to)
     if ((class != H5T_INTEGER && class != H5T_FLOAT) ||
         H5Aread(attribute, H5T_NATIVE_DOUBLE, &to->real) < 0)
         return -1;
-    return class == H5T_INTEGER && H5Aread(attribute, H5T_NATIVE_INT64, &to->whole) < 0;
+    if (class != H5T_INTEGER)
+        return 0;
+    const int unsign = H5Tget_sign(type) == H5T_SGN_NONE;
+    if (H5Aread(attribute, unsign ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64, &to->whole) < 0)
+        return -1;
+    to->type = unsign && to->whole < 0 ? ABL_LARGE : ABL_WHOLE;
+    return 0;
 }
 
 static int64_t read_attribute(hid_t object, void *data)

@@ -10,6 +10,9 @@
 /* Whether p is NULL, which the public function that is running does not accept; err_set() has
  * then said so: "abl_run: the case is NULL". */
 #define IS_NULL(p, what) (!(p) && err_set("%s: the %s is NULL", __func__, what))
+/* Whether `given`, an enum abl_pass, is none; then err_set() has said so.  Else *p is that pass. */
+#define IS_NO_PASS(given, p) pass_find(__func__, given, p)
+int pass_find(const char *function, int64_t given, enum pass *p);
 
 /* What the references computed for a case, and the rounded inputs of that. */
 struct answer {

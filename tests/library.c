@@ -268,6 +268,89 @@ static void accumulating(void)
     abl_case_free(one);
 }
 
+/* A number that is no pass, or no checks, is refused by each function that is given one. */
+static void passes_and_checks(void)
+{
+    const int passes[] = {-1, 2, 7};
+    abl_case *c = abl_case_new("silu rows=1 dim=4");
+    abl_call *call = abl_call_new("silu rows=1 dim=4", "ref32", 0, NULL);
+    abl_result *r = abl_run(c, "ref32", NULL, 1);
+    struct abl_time time;
+    static float n[2][4] __attribute__((aligned(16))) = {{1, 2, 3, 4}, {5, 6, 7, 8}};
+    struct {
+        struct abl_block head;
+        void *tensors[4];
+    } block = {.tensors = {n[0], n[1], n[0], n[1]}};
+    void *tensors[] = {n[0], n[1]};
+
+    for (int i = 0; i < 3; i++) {
+        const enum abl_pass pass = (enum abl_pass)passes[i];
+        ok(abl_time(r, pass, &time) == -1, "abl_time, pass %d", passes[i]);
+        error_says("abl_time: there is no pass");
+        ok(abl_call_workspace(call, pass) == -1, "abl_call_workspace, pass %d", passes[i]);
+        error_says("there is no pass");
+        ok(abl_call_run(call, pass, tensors, tensors, NULL, 0, NULL) == -1, "abl_call_run");
+        error_says("there is no pass");
+        block.head.pass = passes[i];
+        ok(abl_call_run_trusted(call, &block.head) == -1, "abl_call_run_trusted");
+        error_says("there is no pass");
+    }
+    ok(n[0][0] == 1 && n[1][0] == 5, "and nothing was written");
+    ok(!abl_judge(c, "ref32", NULL, 8 + ABL_PARITY), "abl_judge, checks 9");
+    error_says("there are no checks 9");
+    abl_result_free(r);
+    abl_call_free(call);
+    abl_case_free(c);
+}
+
+static uint64_t seed_in(const char *file)
+{
+    abl_dump *d = abl_dump_open(file);
+    struct abl_attribute a = {.name = ""};
+
+    for (int i = 0; strcmp(a.name, "dropout_seed") != 0; i++)
+        if (abl_dump_attribute(d, "/trial/0001", i, &a, NULL, 0) < 0)
+            break;
+    abl_dump_free(d);
+    return a.type == (a.whole < 0 ? ABL_LARGE : ABL_WHOLE) ? (uint64_t)a.whole : 0;
+}
+
+/* A seed has all its 64 bits: in words, in a dump, and in what it draws. */
+static void seeds(void)
+{
+    enum { N = 256 };
+    static const char *const seed[] = {"1", "4294967297", "18446744073709551615",
+                                       "9223372036854775807"};
+    static double o[4][N];
+    char some[200], file[] = "library.XXXXXX", text[32];
+    int fd = mkstemp(file);
+
+    close(fd);
+    for (int i = 0; i < 4; i++) {
+        snprintf(some, sizeof some,
+                 "attention batch=1 steps=16 heads=1 dim=16 dropout=0.5 dropout_seed=%s", seed[i]);
+        abl_case *c = abl_case_new(some), *back = NULL;
+        abl_result *r = c ? abl_run(c, "ref64", NULL, 0) : NULL;
+        snprintf(text, sizeof text, "dropout_seed=%s ", seed[i]);
+        ok(r && strstr(abl_text(c), text) && abl_result_get(r, "o", o[i], N) == 0, "%s", text);
+        if (!ok(c && abl_write(file, c, NULL, 0, NULL) == 0 &&
+                    (back = abl_case_read(file, "/trial/0001")) && strstr(abl_text(back), text),
+                "written and read"))
+            printf("# %s\n", back ? abl_text(back) : abl_error());
+        ok(seed_in(file) == strtoull(seed[i], NULL, 10), "and read as an attribute");
+        for (int j = 0; j < i; j++)
+            ok(memcmp(o[i], o[j], sizeof *o) != 0, "not as %s", seed[j]);
+        abl_result_free(r);
+        abl_case_free(c);
+        abl_case_free(back);
+    }
+    unlink(file);
+    ok(!abl_case_new("attention dropout=0.5 dropout_seed=18446744073709551616"), "2^64");
+    error_says("must be 0 to 18446744073709551615");
+    ok(!abl_case_new("attention dropout=0.5 dropout_seed=-1"), "-1");
+    error_says("must be 0 to 18446744073709551615");
+}
+
 /* Dumps that hold integers; that replace another; that must not. */
 static void dumps(void)
 {
@@ -472,6 +555,8 @@ int main(void)
     too_large();
     results();
     accumulating();
+    passes_and_checks();
+    seeds();
     dumps();
     dumped_index();
     source();

@@ -90,9 +90,9 @@ int h5_put_double(hid_t at, const char *name, double value)
     return put(at, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
 }
 
-int h5_put_seed(hid_t at, uint64_t seed)
+int h5_put_seed(hid_t at, const char *name, uint64_t seed)
 {
-    return put(at, "seed", H5T_STD_U64LE, H5T_NATIVE_UINT64, &seed);
+    return put(at, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, &seed);
 }
 
 static hid_t text_of(size_t size, H5T_cset_t set)

@@ -26,7 +26,7 @@ void h5_drop(hid_t id);
 
 int h5_put_int(hid_t at, const char *name, int64_t value);
 int h5_put_double(hid_t at, const char *name, double value);
-int h5_put_seed(hid_t at, uint64_t seed);
+int h5_put_seed(hid_t at, const char *name, uint64_t seed);
 /* A type for strings of variable length in UTF-8, which h5py gives as str; -1:
  * none. */
 hid_t h5_text_type(void);

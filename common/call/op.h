@@ -49,6 +49,7 @@ struct param {
     const char *(*unless)(const struct call *f);
     int (*multiple)(const struct call *f); /* NULL, or what a size is a multiple of */
     const struct real_range *real;         /* of a real number */
+    int seed; /* a whole number of 64 bits without a sign, in the bits of DIM(); it has no range */
 };
 
 /* SIZE_PARAM("rows", 'M', 4096, "rows of x"): the length of an axis.

@@ -33,8 +33,9 @@ int op_set(struct call *f, const char *key, const char *value)
         return err_set("%s has no parameter %s", f->op->name, key);
     if (p->choices)
         return choice_set(p->name, value, p->choices, &f->choice[place]);
-    if (p->real ? number_real(value, p->real->min, p->real->max, &f->real[place])
-                : number_whole(value, p->min, p->max, &DIM(f, p->letter)))
+    if (p->real   ? number_real(value, p->real->min, p->real->max, &f->real[place])
+        : p->seed ? number_seed(value, UINT64_MAX, (uint64_t *)&DIM(f, p->letter))
+                  : number_whole(value, p->min, p->max, &DIM(f, p->letter)))
         return err_at("%s = %s", key, value);
     return 0;
 }
@@ -103,7 +104,7 @@ const char *op_value(const struct call *f, int i, char buffer[32])
         if (strtod(buffer, NULL) != f->real[i])
             snprintf(buffer, 32, "%.17g", f->real[i]);
     } else
-        snprintf(buffer, 32, "%" PRId64, DIM(f, p->letter));
+        snprintf(buffer, 32, p->seed ? "%" PRIu64 : "%" PRId64, DIM(f, p->letter));
     return buffer;
 }
 

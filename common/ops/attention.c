@@ -66,9 +66,10 @@ static const struct param params[] = {
     [ATTENTION_SEED] = {.name = "dropout_seed",
                         .letter = 'X',
                         .initial = 1,
-                        .max = 1 << 30,
+                        .max = INT64_MAX,
                         .help = "key of the words that say which",
-                        .unless = no_dropout},
+                        .unless = no_dropout,
+                        .seed = 1},
     [ATTENTION_KEEP_O] = CHOICE_PARAM("keep_o", kept, 0, "the type of the o that backward reads"),
     [ATTENTION_FILL] = CHOICE_PARAM("fill", fills, 0, "how q, k, v or bias are drawn: hard"),
     [ATTENTION_D_LSE] =
@@ -311,7 +312,8 @@ const struct op op_attention = {
         "batch=1 steps=9 heads=2 dim=8 mask=window left=-1,0,1,3 right=-1,0,2; "
         "batch=2 steps=6 keys=11 heads=3 dim=8 mask=window left=2 right=1 bias=none,alibi,full; "
         "batch=2 steps=9 heads=6 kv_heads=2 dim=7 softcap=0.5,3 bias=none,alibi,full sink=no,yes; "
-        "batch=2 steps=8 heads=2 dim=4 dropout=0.3 dropout_seed=1,7 sink=yes bias=full; "
+        "batch=2 steps=8 heads=2 dim=4 dropout=0.3 dropout_seed=1,18446744073709551615 sink=yes "
+        "bias=full; "
         "batch=2 steps=10 heads=4 kv_heads=2 dim=4 mask=full dropout=0.9 softcap=1; "
         "batch=1 steps=33 heads=2 dim=16 scale=0.01,2 keep_o=fp32,as_stored; "
         "batch=2 steps=11 heads=2 dim=6 d_lse=zero sink=yes bias=full; "

@@ -113,13 +113,13 @@ double attention_scale(const struct call *f);
 
 /* Dropout: the words below `threshold` are dropped; the others count 1 / (1 - p). */
 struct attention_dropout {
-    uint32_t threshold, seed;
+    uint32_t threshold, key_low, key_high; /* the key: dropout_seed */
 };
 
 static inline struct attention_dropout attention_dropout(const struct call *f)
 {
     const struct attention_dropout d = {(uint32_t)(f->real[ATTENTION_DROPOUT] * 0x1p32),
-                                        (uint32_t)DIM(f, 'X')};
+                                        (uint32_t)DIM(f, 'X'), (uint32_t)(DIM(f, 'X') >> 32)};
     return d;
 }
 
@@ -130,7 +130,7 @@ static inline ON_HOST_AND_DEVICE int attention_kept(const struct attention_dropo
     if (!d->threshold)
         return 1;
     const struct philox counter = {{(uint32_t)(j / 4), (uint32_t)i, (uint32_t)row, 0}};
-    return philox4x32(counter, d->seed, 0).word[j % 4] >= d->threshold;
+    return philox4x32(counter, d->key_low, d->key_high).word[j % 4] >= d->threshold;
 }
 
 #endif

@@ -74,7 +74,7 @@ static void shrink(struct call *f)
         for (double below = INFINITY; !smaller;) {
             int largest = -1;
             for (int i = 0; i < o->n_params; i++)
-                if (o->param[i].letter && DIM(f, o->param[i].letter) < below &&
+                if (o->param[i].letter && !o->param[i].seed && DIM(f, o->param[i].letter) < below &&
                     (largest < 0 || DIM(f, o->param[i].letter) > DIM(f, o->param[largest].letter)))
                     largest = i;
             if (largest < 0)

@@ -91,7 +91,10 @@ static int64_t draw_number(struct source *s, const struct random *r, const struc
 {
     if (p->min <= 0 && uniform(s) < 0.3)
         return uniform(s) < 0.5 ? 0 : p->min;
-    return within(r->sampled ? draw_long(s) : draw_whole(s), p->min, p->max);
+    const int64_t x = r->sampled ? draw_long(s) : draw_whole(s);
+    if (p->seed && x % 2)
+        return (int64_t)((uint64_t)x * 0x9e3779b97f4a7c15); /* with high bits */
+    return within(x, p->min, p->max);
 }
 
 static void draw_param(struct source *s, const struct random *r, struct call *f, int i)

@@ -103,10 +103,10 @@ int header_write(hid_t root, const struct experiment *x)
         e = h5_put_text(root, k[i].key, k[i].text);
     return e || h5_put_text(root, "name", x->name) ||
            h5_put_text(root, "ini", x->text ? x->text : "") ||
-           h5_put_text(root, "source", x->file ? x->file : "-t") || h5_put_seed(root, x->seed) ||
-           h5_put_text(root, "host", host) || h5_put_text(root, "device", device) ||
-           h5_put_text(root, "compiler", compiler) || h5_put_text(root, "date", date) ||
-           h5_put_int(root, "n_trials", x->n);
+           h5_put_text(root, "source", x->file ? x->file : "-t") ||
+           h5_put_seed(root, "seed", x->seed) || h5_put_text(root, "host", host) ||
+           h5_put_text(root, "device", device) || h5_put_text(root, "compiler", compiler) ||
+           h5_put_text(root, "date", date) || h5_put_int(root, "n_trials", x->n);
 }
 
 /* ---- the contents of an input ---- */

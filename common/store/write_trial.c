@@ -40,14 +40,15 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
 
     for (int p = 0; !e && p < t->call.op->n_params; p++) {
         char buffer[32];
-        const char *value = op_value(&t->call, p, buffer), *key = t->call.op->param[p].name;
+        const struct param *param = &t->call.op->param[p];
+        const char *value = op_value(&t->call, p, buffer), *key = param->name;
         if (*value)
-            e = t->call.op->param[p].choices ? h5_put_text(g, key, value)
-                : t->call.op->param[p].real
-                    ? h5_put_double(g, key, t->call.real[p])
-                    : h5_put_int(g, key, DIM(&t->call, t->call.op->param[p].letter));
+            e = param->choices ? h5_put_text(g, key, value)
+                : param->real  ? h5_put_double(g, key, t->call.real[p])
+                : param->seed  ? h5_put_seed(g, key, (uint64_t)DIM(&t->call, param->letter))
+                               : h5_put_int(g, key, DIM(&t->call, param->letter));
     }
-    e = e || h5_put_text(g, "dtype", types[t->type].name) || h5_put_seed(g, t->seed) ||
+    e = e || h5_put_text(g, "dtype", types[t->type].name) || h5_put_seed(g, "seed", t->seed) ||
         h5_put_text(g, "input", input_names[t->input]);
     const char *const optional[][2] = {{"judged", t->sampled ? JUDGED_BY_SAMPLE : ""},
                                        {"accumulate", t->accumulate ? no_yes[1] : ""},

@@ -9,7 +9,7 @@ import numpy as np
 from ._library import CAttribute, CMember, DOUBLES, Error, Handle, call
 
 _GROUP, _DATASET, _TABLE = range(3)
-_TEXT, _WHOLE, _REAL = range(3)
+_TEXT, _WHOLE, _REAL, _LARGE = range(4)
 
 
 class Array(np.ndarray):
@@ -34,7 +34,8 @@ def _attributes(file: Handle, path: str) -> dict[str, Any]:
             continue
         name = one.name.decode()
         found[name] = (text.value.decode(errors="replace") if one.type == _TEXT
-                       else one.whole if one.type == _WHOLE else one.real)
+                       else one.whole if one.type == _WHOLE
+                       else one.whole % 2**64 if one.type == _LARGE else one.real)
         i += 1
     return found
 

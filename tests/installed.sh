@@ -1,5 +1,9 @@
-# installed.sh - sourced by tests that use what `make install` makes: tmp, a folder that goes at the end;
+# installed.sh - sourced by tests that use what `make install` makes: tmp, a folder that goes at the end, and
+# has no blank, which a shell does not read from pkg-config;
 # ok, a line of TAP; installs and pc, of an installation below tmp, whose libraries are in $there.
+case $TMPDIR in
+*[[:space:]]*) TMPDIR=/tmp ;;
+esac
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM

@@ -157,7 +157,8 @@ $CC -shared -fPIC -o nomem.so nomem.c || exit 1
 limited() {
     (
         export ASAN_OPTIONS="$ASAN_OPTIONS:max_allocation_size_mb=100:allocator_may_return_null=1"
-        test "${CFLAGS#*-fsanitize=address}" != "$CFLAGS" || export LD_PRELOAD="$dir/nomem.so"
+        test "${CFLAGS#*-fsanitize=address}" != "$CFLAGS" || \
+            export LD_LIBRARY_PATH="$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" LD_PRELOAD=nomem.so
         "$@"
     )
 }

@@ -125,7 +125,7 @@ ok 'the same bytes' cmp first.html there.html
 
 echo 'double tanh(double x) { return x / (x < 0 ? 1 - x : 1 + x); }' >tanh.c
 ${CC:-cc} -shared -fPIC -o tanh.so tanh.c
-LD_PRELOAD="$tmp/tanh.so${LD_PRELOAD:+:$LD_PRELOAD}" \
+LD_LIBRARY_PATH="$tmp${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" LD_PRELOAD="tanh.so${LD_PRELOAD:+:$LD_PRELOAD}" \
     ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$program" --tsv \
     -t 'e74_cell steps=4 batch=2 n_state=3 checks=differences repeats=0' -o bad.h5 >bad.tsv 2>out
 ok 'a run that fails' grep -q '	fail	' bad.tsv

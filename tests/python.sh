@@ -11,7 +11,7 @@ case $CFLAGS in
     exit 0
     ;;
 esac
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate.XXXXXX") || exit 1
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate at.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
 srcdir=$(cd "${srcdir:-.}" && pwd)

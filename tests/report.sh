@@ -47,7 +47,7 @@ unsure='softmax rows=2 columns=47 scale=1e-06 fill=outliers seed=169795 checks=d
 if on_terminal "test -t 1 && echo a terminal" && grep -q "a terminal" out; then
     on_terminal "TERM=xterm NO_COLOR= '$run' -t $words" && grep -qF " $green" out
     ok $? "on a terminal ok is green"
-    preload="LD_PRELOAD='$dir/tanh.so${LD_PRELOAD:+:$LD_PRELOAD}' ASAN_OPTIONS='$ASAN_OPTIONS:verify_asan_link_order=0'"
+    preload="LD_LIBRARY_PATH='$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}' LD_PRELOAD='tanh.so${LD_PRELOAD:+:$LD_PRELOAD}' ASAN_OPTIONS='$ASAN_OPTIONS:verify_asan_link_order=0'"
     on_terminal "TERM=xterm NO_COLOR= $preload '$run' -t $words"
     grep -qF "  $red " out
     ok $? "FAILED is red"
@@ -238,7 +238,7 @@ if [ $timed = ref_bf16 ]; then
     skip "a kernel that is wrong has no time" "no GPU"
 else
     does "a kernel that is wrong has no time" 1 "no time: it failed parity" \
-        env LD_PRELOAD="$dir/tanhs.so" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$run" \
+        preloaded tanhs.so "$run" \
         -o bad.h5 -t 'e74_cell steps=4 batch=2 n_state=3 nonlin=tanh measure=time'
 fi
 does "measure = crossover" 0 "is bound by throughput" "$run" -o crossover.h5 \
@@ -315,7 +315,7 @@ else
     grep -q "^[0-9]* checks, 0 failed, 0 skipped, [24] cannot be judged" out
     ok $? "and the closing line counts it"
     does "again: has judge = sampled" 1 "again: run-ablation -t 'e74_cell .* judge=sampled'" \
-        env LD_PRELOAD="$dir/tanhs.so" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$run" \
+        preloaded tanhs.so "$run" \
         --force -o few.h5 -t 'e74_cell steps=3 batch=70 heads=1 n_state=3 judge=sampled repeats=0'
     does "measure = time of a sample" 0 "^  *judged  *by sample of 64 of 200 M, 63 of 130 N" \
         "$run" --goals report --force -o few.h5 -t 'gemm M=200 N=130 K=9 judge=sampled measure=time'

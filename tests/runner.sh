@@ -177,8 +177,7 @@ if (ulimit -s 1000000 && ulimit -v 2000000) 2>err && [ "${CFLAGS#*-fsanitize=add
     beside_bulk() {
         hung=0
         for left in 40 100 130 160 200 240 280; do
-            (ulimit -v $(((768 + left) * 1024)) && exec timeout -s KILL 20 \
-                env LD_PRELOAD="$dir/bulk.so" "$run" "$@") >out 2>err
+            (ulimit -v $(((768 + left) * 1024)) && preloaded bulk.so timeout -s KILL 20 "$run" "$@") >out 2>err
             [ $? = 137 ] && hung=1 && echo "# $left MiB left: no end in 20 s"
         done
         ok $hung "little address space beside large libraries: $*"

@@ -1,9 +1,9 @@
 # runner_tap.sh - read by suites of shell that look at an exit status and at both streams of a program,
-# in a folder of their own.  TAP on stdout; a suite ends with a line "1..$n".
+# in a folder of their own, whose path has a blank.  TAP on stdout; a suite ends with a line "1..$n".
 # $srcdir, $PYTHON and $CC come from the Makefile.
 srcdir=`cd "${srcdir:-.}" && pwd`
 run=`pwd`/run-ablation
-dir=`mktemp -d "${TMPDIR:-/tmp}/ablate.XXXXXX"` || exit 1
+dir=`mktemp -d "${TMPDIR:-/tmp}/ablate at.XXXXXX"` || exit 1
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 n=0
@@ -54,5 +54,13 @@ wrong_tanh() {
     $CC -shared -fPIC -o tanh.so tanh.c || exit 1
 }
 wrongly() {
-    env LD_PRELOAD="$dir/tanh.so${LD_PRELOAD:+:$LD_PRELOAD}" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$run" "$@"
+    preloaded tanh.so "$run" "$@"
+}
+# preloaded LIBRARY COMMAND...: with a library of $dir before the others, found by its name: the folder may
+# have blanks, and LD_PRELOAD has one between two libraries.
+preloaded() {
+    library=$1
+    shift
+    env LD_LIBRARY_PATH="$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" LD_PRELOAD="$library${LD_PRELOAD:+:$LD_PRELOAD}" \
+        ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$@"
 }

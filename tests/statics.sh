@@ -13,6 +13,7 @@ reason() {
     *idle | *idle_lock) echo "handles of cuBLAS that no pass has, under a lock" ;;
     cublas) echo "the functions of cuBLAS, which is opened once" ;;
     once | unprepared) echo "pthread_once: the library prepares for a fork" ;;
+    plain) echo "C's locale, which is made once" ;;
     shown) echo "the progress bar on the program's terminal" ;;
     *encoder) echo "a function of the driver, which is looked for once" ;;
     *_key) echo "the name of shared memory in the emulator; its address alone counts" ;;

@@ -1,6 +1,6 @@
-# tap.sh - read by suites of shell that run the program in a folder of their own.  TAP on stdout.
+# tap.sh - read by suites of shell that run the program in a folder of their own, whose path has a blank.  TAP on stdout.
 program=$PWD/run-ablation
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate.XXXXXX") || exit 1
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate at.XXXXXX") || exit 1
 trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
 srcdir=$(cd "${srcdir:-.}" && pwd)

@@ -247,6 +247,52 @@ def test_a_second_derivative_is_refused():
         g.sum().backward()
 
 
+# Tensors that are no dense numbers of the type that the contract has.
+OTHER = {
+    "bool": lambda t: t > 0,
+    "complex": lambda t: torch.complex(t.float(), t.float()),
+    "another whole type": lambda t: t.to(torch.int16),
+    "quantised": lambda t: torch.quantize_per_tensor(t.float(), 0.1, 0, torch.quint8),
+    "sparse": lambda t: t.to_sparse(),
+    "zeros without storage": lambda t: torch._efficientzerotensor(t.shape, dtype=t.dtype),
+    "an array of NumPy": lambda t: t.numpy(),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_other_tensors_are_refused(name):
+    settings, inputs, _ = example(name, "fp32", "cpu", most=2000)
+    for n, t in inputs.items():
+        for kind, other in OTHER.items():
+            given = arguments(name, settings, {**inputs, n: other(t)})
+            with pytest.raises(ablate.Error, match=f"^{n} is "):
+                OPERATORS[name](*given)
+            if kind in ("bool", "complex", "another whole type"):
+                with torch.autocast("cpu", torch.bfloat16), pytest.raises(ablate.Error):
+                    OPERATORS[name](*given)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_negative_views_are_taken(name):
+    settings, inputs, _ = example(name, "fp32", "cpu", most=2000)
+    want = OPERATORS[name](*arguments(name, settings, inputs))
+    views = {n: torch._neg_view(-t) if t.is_floating_point() else t for n, t in inputs.items()}
+    got = OPERATORS[name](*arguments(name, settings, views))
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(want, got))
+
+
+def test_an_upstream_gradient_that_is_a_negative_view():
+    x = torch.randn(3, 4, requires_grad=True)
+    d_y = torch.randn(3, 4)
+    want, = torch.autograd.grad(at.softmax(x=x), x, d_y)
+    assert torch.equal(torch.autograd.grad(at.softmax(x=x), x, torch._neg_view(-d_y))[0], want)
+
+
+def test_a_meta_tensor_gives_shapes():
+    y = at.softmax(x=torch.ones(4, 5, device="meta"))
+    assert y.device.type == "meta" and y.shape == (4, 5)
+
+
 def test_threads():
     m, x = model("cpu"), torch.randn(5, 3, 16)
     want, found = m(x), []

@@ -139,11 +139,20 @@ class TensorPlan:
         self.plan.run(which, pointers, gradients, address, self.stream())
 
 
-def _dense(t: torch.Tensor) -> torch.Tensor:
+def _dense(name: str, t: torch.Tensor) -> torch.Tensor:
     """The tensor, or a dense copy of it at an address that a call accepts."""
-    if not t.is_contiguous():
+    if t.is_neg():
+        t = t.resolve_neg()
+    try:
+        contiguous, address = t.is_contiguous(), t.data_ptr()
+    except RuntimeError:  # it is sparse, nested, MKL-DNN's or vmap's
+        address = 0
+    if not address:
+        raise Error(f"{name} is no dense tensor with a memory of its own (layout {t.layout})")
+    if not contiguous:
         t = t.contiguous()
-    return t.clone() if t.data_ptr() & 15 else t
+        address = t.data_ptr()
+    return t.clone() if address & 15 else t
 
 
 @functools.lru_cache(maxsize=None)
@@ -153,6 +162,8 @@ def _op(name: str, settings: str) -> Op:
 
 @functools.lru_cache(maxsize=MOST_PLANS)
 def _plan(words: str, device: torch.device) -> TensorPlan:
+    if device.type == "meta":  # shapes and types are the CPU's
+        device = torch.device("cpu")
     dtype = words.partition(" dtype=")[2].split(" ")[0]
     backend = backend_for(device.type, dtype)
     return TensorPlan(words.split(" ")[0], Plan(words, backend, device.index or 0), device)
@@ -222,7 +233,11 @@ class Operator:
         if torch.compiler.is_compiling():
             return self.forward(*arguments)
         given = arguments[:-1]
-        if not _is_plain(given) or torch.is_autocast_enabled(_device_of(given).type):
+        if (not _is_plain(given) or (kind := _device_of(given).type) == "meta"
+                or torch.is_autocast_enabled(kind)):
+            for n, t in zip(self.inputs, given):
+                if not (t is None or hasattr(t, "__torch_function__")):
+                    raise Error(f"{n} is {type(t).__name__}, and no tensor of PyTorch")
             return self.forward(*arguments)
         p = self.plan(given, arguments[-1])
         if self._asks(given):
@@ -246,7 +261,7 @@ class Operator:
         pointers, keep = plan.nothing.copy(), []
         for i, place in p.given:
             t = given[place]
-            t = p.zeros(i, 0) if t is None else _dense(t)
+            t = p.zeros(i, 0) if t is None else _dense(plan.names[i], t)
             keep.append(t)
             pointers[i] = t.data_ptr()
         results = p.new(p.results, p.device, pointers, absent)
@@ -261,11 +276,12 @@ class Operator:
         plan = p.plan
         pointers, gradients, keep = plan.nothing.copy(), plan.nothing.copy(), []
         for i, t in zip(plan.read_back, read):
-            t = p.zeros(i, 0) if t is None else _dense(t)
+            t = p.zeros(i, 0) if t is None else _dense(plan.names[i], t)
             keep.append(t)
             pointers[i] = t.data_ptr()
         for i, dtype, t in zip(plan.upstream, p.upstream_dtypes, upstream):
-            t = p.zeros(i, 1) if t is None else _dense(t if t.dtype == dtype else t.to(dtype))
+            t = p.zeros(i, 1) if t is None else _dense("d_" + plan.names[i],
+                                                       t if t.dtype == dtype else t.to(dtype))
             keep.append(t)
             gradients[i] = t.data_ptr()
         results = p.new(p.gradients, p.device, gradients)
@@ -300,7 +316,8 @@ class Operator:
             for t, dtype in zip(p.plan.tensors, p.dtypes):
                 if t.role == INPUT and not (t.whole or t.bytes):
                     i = self.inputs.index(t.name)
-                    given[i] = given[i] if given[i] is None else given[i].to(dtype)
+                    if given[i] is not None and given[i].is_floating_point():
+                        given[i] = given[i].to(dtype)
             return self.forward(*given, settings)
 
     # ---- registration ----

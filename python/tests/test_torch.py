@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch", minversion="2.6")
 
 from torch import library as torch_library
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import ablate
 import ablate.torch as at
@@ -240,11 +242,123 @@ def test_views_are_taken():
                        at.softmax(x=x.flatten()[1:49].clone().view(6, 8)))
 
 
-def test_a_second_derivative_is_refused():
-    x = torch.randn(3, 4, requires_grad=True)
-    g, = torch.autograd.grad(at.softmax(x=x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        g.sum().backward()
+# ---- derivatives that are not there ----
+
+def floats(inputs):
+    return [n for n, t in inputs.items() if t.is_floating_point()]
+
+
+@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_forward_mode_is_refused(name, asks):
+    settings, inputs, _ = example(name, "fp32", "cpu", most=2000)
+    if asks and OPERATORS[name].differentiable:
+        ask(name, inputs)
+    for n in floats(inputs):
+        for operator in OPERATORS[name], OPERATORS[name].forward:
+            sentence = f"^{n} of {name} has a tangent"
+            with forward_ad.dual_level(), pytest.raises(ablate.Error, match=sentence):
+                dual = forward_ad.make_dual(inputs[n], torch.ones_like(inputs[n]))
+                operator(*arguments(name, settings, {**inputs, n: dual}))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_transforms_are_refused(name):
+    settings, inputs, _ = example(name, "fp32", "cpu", most=2000)
+    for n in floats(inputs):
+        def function(t):
+            found = OPERATORS[name](*arguments(name, settings, {**inputs, n: t}))
+            return next(t for t in found if t.numel()).sum()
+        t = inputs[n]
+        for transformed in (lambda: torch.func.jvp(function, (t,), (t,)),
+                            lambda: torch.func.jacfwd(function)(t),
+                            lambda: torch.func.linearize(function, t)[1](t),
+                            lambda: torch.func.grad(function)(t),
+                            lambda: torch.func.hessian(function)(t),
+                            lambda: torch.func.vmap(function)(t[None])):
+            with pytest.raises(ablate.Error, match=f"{name} is not supp|{n} of {name} has a tangent"):
+                transformed()
+        with torch.no_grad(), pytest.raises(ablate.Error, match=f"trace does not record {name}"):
+            torch.jit.trace(function, (t,))
+
+
+def gradient(name, settings, inputs, leaf, operator, **more):
+    """That of the outputs, each times a constant, with respect to a leaf."""
+    results = operator(*arguments(name, settings, inputs))
+    total = sum((torch.linspace(1, 2, t.numel()).view(t.shape) * t).sum() for t in results
+                if t.requires_grad)
+    return torch.autograd.grad(total, leaf, **more)[0]
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_a_gradient_is_differentiated_rightly_or_not_at_all(name):
+    """Whichever input asks: the gradient does not depend on it, or says that it cannot be
+    differentiated."""
+    settings, inputs, _ = example(name, "fp32", "cpu", most=2000)
+    for n in [t for t in ask(name, dict(inputs)) if inputs[t].requires_grad]:
+        for operator in OPERATORS[name], OPERATORS[name].forward:
+            there = {k: t.detach() for k, t in inputs.items()}
+            leaf = there[n].requires_grad_()
+            g = gradient(name, settings, there, leaf, operator, create_graph=True)
+            if g.requires_grad:
+                with pytest.raises(ablate.Error, match=f"{name} has no second derivative"):
+                    torch.autograd.grad(g.sum(), leaf)
+            else:
+                there[n] = (3 * leaf - 1).detach().requires_grad_()
+                assert torch.equal(g, gradient(name, settings, there, there[n], operator)), n
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_a_gradient_is_not_differentiated_by_upstream(name):
+    settings, inputs, _ = example(name, "fp32", "cpu", most=2000)
+    results = OPERATORS[name](*arguments(name, settings, ask(name, inputs)))
+    out = next(t for t in results if t.requires_grad)
+    upstream = torch.ones_like(out).requires_grad_()
+    leaf = next(t for t in inputs.values() if t.requires_grad)
+    g, = torch.autograd.grad(out, leaf, upstream, create_graph=True)
+    with pytest.raises(ablate.Error, match=f"{name} has no second derivative"):
+        torch.autograd.grad(g.sum(), upstream)
+
+
+def silu(x):
+    return at.silu(x=x).sum()
+
+
+@pytest.mark.parametrize("call, sentence", [
+    (lambda x: torch.autograd.functional.hessian(silu, x), "second derivative"),
+    (lambda x: torch.autograd.functional.hessian(silu, x, vectorize=True), "second derivative"),
+    (lambda x: torch.autograd.functional.hvp(silu, x, x), "second derivative"),
+    (lambda x: torch.autograd.functional.vhp(silu, x, x), "second derivative"),
+    (lambda x: torch.autograd.functional.jvp(silu, x, x), "second derivative"),
+    (lambda x: torch.autograd.functional.jacobian(silu, x, vectorize=True), "d_y is sparse, nested,"),
+    (lambda x: torch.autograd.functional.jacobian(silu, x, vectorize=True,
+                                                  strategy="forward-mode"), "has a tangent"),
+    (lambda x: torch.autograd.gradgradcheck(silu, x.requires_grad_()), "second derivative"),
+    (lambda x: torch.autograd.gradcheck(silu, x.requires_grad_(), check_forward_ad=True), "tangent"),
+    (lambda x: make_fx(torch.func.grad(silu))(x), "transforms of torch.func"),
+    (lambda x: torch.compile(lambda x: torch.func.jvp(silu, (x,), (x,)), backend="eager")(x),
+     "x of silu has a tangent"),
+    (lambda x: torch.func.vmap(torch.func.grad(silu))(x[None]), "transforms of torch.func"),
+])
+def test_higher_derivatives_have_a_sentence(call, sentence):
+    with pytest.raises(ablate.Error, match=sentence):
+        call(torch.tensor([[1.0, 2.0]], dtype=torch.float64))
+
+
+def test_transforms_pass_constants():
+    x, t = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+    y = at.silu(x=x)
+    assert torch.equal(torch.func.grad(lambda t: (at.silu(x=x) * t).sum())(t), y)
+    assert torch.equal(torch.func.functionalize(lambda x: at.silu(x=x))(x), y)
+
+
+def test_the_weights_of_a_saved_input():
+    x, w = (torch.tensor([[t]], dtype=torch.float64, requires_grad=True) for t in (1.0, 2.0))
+    g, = torch.autograd.grad(silu(x @ w), x, create_graph=True)
+    assert torch.isclose(g, torch.tensor(2.18156, dtype=torch.float64), atol=1e-5)
+    with pytest.raises(ablate.Error, match="silu has no second derivative"):
+        g.square().sum().backward()
+    assert w.grad is None
 
 
 # Tensors that are no dense numbers of the type that the contract has.

@@ -13,6 +13,9 @@ of results where no input shows it.  The functions work with autograd, torch.com
 graphs, torch.utils.checkpoint and torch.autocast.  ablate.torch.nn has modules.  Nothing is
 compiled or tuned when a function is called.
 
+There is one derivative, in reverse mode.  Forward mode, the transforms of torch.func, the derivative
+of a gradient and torch.jit.trace are an Error.
+
 An Error says which tensor is missing, misshapen, of another type or on another device."""
 
 from collections import namedtuple

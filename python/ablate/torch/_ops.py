@@ -9,14 +9,17 @@ The results of the first are all outputs that the operation may have, those that
 without elements, and then what is saved for backward; `settings` are the parameters that the shapes
 do not show.  `read` are the tensors that backward reads, `upstream` the gradients of the outputs that
 have one (None: zeros), `words` the call with all its sizes; the results are the gradients of the
-inputs that have one, in their stored types."""
+inputs that have one, in their stored types.
+
+There is one derivative, in reverse mode.  Forward mode, a derivative of a gradient and the transforms
+of torch.func are an Error."""
 
 import functools
 from typing import Any, Callable
 
 import torch
 from torch import library
-from torch.autograd.function import once_differentiable
+from torch.autograd import forward_ad
 
 from .. import _table
 from .._call import Op
@@ -34,6 +37,8 @@ _below_autograd = torch._C._AutoDispatchBelowAutograd
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
 _no_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
 _no_transforms: Callable[[], Any] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: 1)
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_is_tracing = torch._C._get_tracing_state
 
 
 def _is_plain(tensors: Any) -> bool:
@@ -80,6 +85,12 @@ class TensorPlan:
         self.back = [back.get(j) for j in range(len(places))]
         self.casts = [(j, self.dtypes[i]) for j, i in enumerate(plan.gradients)
                       if self.gradients[j][1] != self.dtypes[i]]
+        # Do the tensors that backward reads lead to all inputs that have a gradient, as far as it
+        # depends on inputs?
+        self.linked = (not self.read_back
+                       or any(not given and j in self.upstream for given, j in self.read_back)
+                       or all((True, j) in self.read_back for j, g in enumerate(self.back)
+                              if g is not None))
         self.no_gradient = [j for i, j in self.given if j not in back and not (spec[i].whole or spec[i].bytes)]
         self._zeros: dict[tuple[int, int, int], torch.Tensor] = {}
 
@@ -101,8 +112,8 @@ class TensorPlan:
 
     def outputs(self, present: Any) -> list[torch.Tensor]:
         """All outputs, of those that are present."""
-        if len(present) == self.n_outputs:
-            return list(present)
+        if len(self.present) == self.n_outputs:
+            return list(present[:self.n_outputs])
         found = [self.absent] * self.n_outputs
         for j, t in zip(self.present, present):
             found[j] = t
@@ -148,7 +159,8 @@ def _dense(name: str, t: torch.Tensor) -> torch.Tensor:
     except RuntimeError:  # it is sparse, nested, MKL-DNN's or vmap's
         address = 0
     if not address:
-        raise Error(f"{name} is no dense tensor with a memory of its own (layout {t.layout})")
+        raise Error(f"{name} is sparse, nested, batched (is_grads_batched, vectorize) or without "
+                    "storage: only dense tensors are supported")
     if not contiguous:
         t = t.contiguous()
         address = t.data_ptr()
@@ -232,6 +244,9 @@ class Operator:
         dispatcher where it is not needed."""
         if torch.compiler.is_compiling():
             return self.forward(*arguments)
+        if _is_tracing() is not None:
+            raise Error(f"torch.jit.trace does not record {self.name}: torch.export does, or "
+                        "torch.compile")
         given = arguments[:-1]
         if (not _is_plain(given) or (kind := _device_of(given).type) == "meta"
                 or torch.is_autocast_enabled(kind)):
@@ -239,6 +254,8 @@ class Operator:
                 if not (t is None or hasattr(t, "__torch_function__")):
                     raise Error(f"{n} is {type(t).__name__}, and no tensor of PyTorch")
             return self.forward(*arguments)
+        if forward_ad._current_level >= 0:
+            self._refuse_tangents(given)
         p = self.plan(given, arguments[-1])
         if self._asks(given):
             return p.outputs(self._direct.apply(p, *given))
@@ -299,8 +316,15 @@ class Operator:
         return p.new(p.gradients, device)
 
     def _autograd(self, *arguments: Any) -> list[torch.Tensor]:
-        if self._asks(arguments[:-1]):
-            return list(self._function.apply(*arguments))
+        given = arguments[:-1]
+        if forward_ad._current_level >= 0:
+            self._refuse_tangents(given)
+        if torch.is_grad_enabled() and any(t is not None and t.requires_grad and _is_wrapped(t)
+                                           for t in given):
+            self._refuse_transform()
+        if self._asks(given):
+            n = len(self.plan(given, arguments[-1]).results)
+            return list(self._function.apply(*arguments)[:n])
         with _below_autograd():
             return self.forward(*arguments)
 
@@ -320,6 +344,19 @@ class Operator:
                         given[i] = given[i].to(dtype)
             return self.forward(*given, settings)
 
+    # ---- derivatives that are not there ----
+
+    def _refuse_tangents(self, given: Any) -> None:
+        """An Error, if an input has a tangent."""
+        for n, t in zip(self.inputs, given):
+            if t is not None and forward_ad.unpack_dual(t).tangent is not None:
+                raise Error(f"{n} of {self.name} has a tangent: forward mode is not supported, "
+                            "only backward")
+
+    def _refuse_transform(self, *_: Any) -> Any:
+        raise Error(f"{self.name} is not supported by the transforms of torch.func (grad, jvp, "
+                    "vmap, ...): use backward() or torch.autograd.grad")
+
     # ---- registration ----
 
     def _define(self) -> None:
@@ -331,6 +368,7 @@ class Operator:
         for kind, key in ("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA"):
             LIBRARY.impl(self.name, functools.partial(self._autocast, kind), key)
         library.register_fake(f"ablate::{self.name}", self._fake, lib=LIBRARY)
+        LIBRARY.impl(self.name, self._refuse_transform, "FuncTorchBatched")
         if not self.differentiable:
             return
         back = self.name + "_backward"
@@ -344,10 +382,15 @@ class Operator:
         results; and for plain tensors, from the plan and them to the outputs that are present."""
         operator = self
 
-        def keep(ctx: Any, p: TensorPlan, given: Any, results: list[torch.Tensor]) -> None:
-            ctx.save_for_backward(*[(given if input_ else results)[j] for input_, j in p.read_back])
+        def keep(ctx: Any, p: TensorPlan, given: Any,
+                 results: list[torch.Tensor]) -> list[torch.Tensor]:
+            # An output without elements, which leads to the inputs if nothing else that is kept does.
+            link = [] if p.linked else [torch.empty(0, device=p.device)]
+            ctx.save_for_backward(*[(given if input_ else results)[j] for input_, j in p.read_back],
+                                  *link)
             ctx.plan = p
             ctx.set_materialize_grads(False)
+            return link
 
         def dispatched(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, ...]:
             given = arguments[:-1]
@@ -355,27 +398,27 @@ class Operator:
             operator._refuse(p, ctx.needs_input_grad)
             with _below_autograd():
                 results = operator.forward(*arguments)
-            keep(ctx, p, given, results)
+            link = keep(ctx, p, given, results)
             if p.not_differentiable:
                 ctx.mark_non_differentiable(*[results[j] for j in p.not_differentiable])
-            return tuple(results)
+            return (*results, *link)
 
         def direct(ctx: Any, p: TensorPlan, *given: Any) -> tuple[torch.Tensor, ...]:
             if p.no_gradient:
                 operator._refuse(p, ctx.needs_input_grad[1:])
             results = operator._run(p, given, p.absent)
-            keep(ctx, p, given, results)
+            link = keep(ctx, p, given, results)
             if p.constant:
                 ctx.mark_non_differentiable(*[results[j] for j in p.constant])
-            return tuple([results[j] for j in p.present])
+            return (*[results[j] for j in p.present], *link)
 
-        def dispatched_back(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
-            return (*operator._gradients(ctx, [upstream[j] for j in ctx.plan.upstream],
+        def dispatched_back(ctx: Any, read: Any, *upstream: Any) -> tuple[Any, ...]:
+            return (*operator._gradients(ctx.plan, read, [upstream[j] for j in ctx.plan.upstream],
                                          ctx.needs_input_grad), None)
 
-        def direct_back(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
-            return (None, *operator._gradients(ctx, [upstream[j] for j in ctx.plan.upstream_present],
-                                               ctx.needs_input_grad[1:]))
+        def direct_back(ctx: Any, read: Any, *upstream: Any) -> tuple[Any, ...]:
+            here = [upstream[j] for j in ctx.plan.upstream_present]
+            return (None, *operator._gradients(ctx.plan, read, here, ctx.needs_input_grad[1:]))
 
         return self._function_of(dispatched, dispatched_back), self._function_of(direct, direct_back)
 
@@ -385,15 +428,15 @@ class Operator:
             if needed[j]:
                 raise Error(f"{self.inputs[j]} of {self.name} has no gradient: give it detached")
 
-    def _gradients(self, ctx: Any, upstream: list[Any], needed: Any) -> list[torch.Tensor | None]:
+    def _gradients(self, p: TensorPlan, read: Any, upstream: list[Any],
+                   needed: Any) -> list[torch.Tensor | None]:
         """The gradients of the inputs that need one."""
-        p = ctx.plan
         for t in upstream:
             if t is not None:
                 break
         else:
             return [None] * len(p.back)
-        read = ctx.saved_tensors
+        read = read[:len(p.read_back)]
         if _is_plain((*read, *upstream)):
             found = self._run_back(p, read, upstream)
         else:
@@ -403,14 +446,31 @@ class Operator:
         return [found[j] if asked else None for j, asked in zip(p.back, needed)]
 
     def _function_of(self, forward: Any, backward: Any) -> Any:
-        """An autograd.Function; its backward, where it is differentiated itself, is an error."""
-        once = once_differentiable(backward)
+        """An autograd.Function; the derivative of its backward is an error."""
+        name = self.name
 
         def backward_once(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
-            return once(ctx, *upstream) if torch.is_grad_enabled() else backward(ctx, *upstream)
+            read = ctx.saved_tensors
+            if not torch.is_grad_enabled():
+                return backward(ctx, read, *upstream)
+            gradients = functools.partial(backward, ctx, read, *upstream)
+            return _Once.apply(name, gradients, *read, *upstream)
 
         return type(self.name, (torch.autograd.Function,),
                     {"forward": staticmethod(forward), "backward": staticmethod(backward_once)})
+
+
+class _Once(torch.autograd.Function):
+    """Gradients as a function of all that they depend on, whose derivative is an Error."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, gradients: Callable[[], tuple[Any, ...]], *read: Any) -> Any:
+        ctx.name = name
+        return gradients()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Any) -> Any:
+        raise Error(f"{ctx.name} has no second derivative: its gradient cannot be differentiated")
 
 
 class _Shape:

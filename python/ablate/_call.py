@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from . import _device, _table
-from ._case import Case, Run
+from ._case import Case, Run, numbers
 from ._library import Error
 from ._table import INPUT, OUTPUT, Tensor
 
@@ -65,7 +65,8 @@ class Op:
     are left out are 0).  Initial states can be left out: they are 0.  Arrays in float64 are run by
     the oracle, ref64, and not rounded; in float32 by ref32.  `backend` names another, `kernel` one
     of its kernels.  Results are float64 from ref64, else float32, int64 for whole numbers, and
-    uint8 for bytes.
+    uint8 for bytes.  What is no array of real numbers (bool, complex, text, objects, dates, masked
+    elements) is an error, and so are numbers that float64 does not hold.
 
     Arrays of PyTorch, CuPy or JAX that are on a GPU stay there: gpu32 or gpu_bf16 runs on their
     memory, on the current stream of their library, and the results are arrays of it, in the types
@@ -133,7 +134,7 @@ class Op:
             if backend not in (None, plan.backend):
                 raise Error(f"these arrays are {plan.backend}'s, not {backend}'s")
             return Result(found, plan.backend, plan.words)
-        given = {name: np.asarray(array) for name, array in arrays.items()}
+        given = {name: numbers(name, array) for name, array in arrays.items()}
         double = any(a.dtype == np.float64 for a in given.values())
         backend = backend or ("ref64" if double else "ref32")
         dtype = "bf16" if backend.endswith("bf16") else "fp64" if backend == "ref64" else "fp32"
@@ -141,6 +142,8 @@ class Op:
         backward = any(name in case.gradients(OUTPUT) for name in given)
         for name in case.names(INPUT) + case.gradients(OUTPUT):
             if name in given:
+                if dtype == "fp32":
+                    _check_whole(name, given[name], case.tensor(name))
                 case.set(name, given[name])
             elif name in case.gradients(OUTPUT):
                 case.set(name, np.zeros(case.tensor(name).shape))
@@ -158,6 +161,12 @@ class Op:
         if name in case.tensors and case.tensors[name].whole:
             return values.astype(np.int64)
         return values if backend == "ref64" else values.astype(np.float32)
+
+
+def _check_whole(name: str, array: np.ndarray, t: Tensor) -> None:
+    """An Error, if whole numbers that stand for real ones would be rounded to float32."""
+    if array.dtype.kind in "iu" and not t.whole and np.any(array.astype(np.float32) != array):
+        raise Error(f"{name} has whole numbers that float32 does not hold: give it in float64")
 
 
 def _shape(t: Tensor) -> str:

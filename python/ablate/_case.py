@@ -10,11 +10,38 @@ from ._library import BYTES, DOUBLES, CVerdict, Error, Handle, call
 from ._table import INPUT, Tensor, case_tensors
 
 
+def numbers(name: str, value: Any) -> np.ndarray:
+    """An array of real numbers that float64 holds, in this machine's byte order; an Error says why a
+    value is none."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise Error(f"{name} has masked elements: fill them, or leave them out")
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise Error(f"{name} is no array of numbers: {error}") from None
+    kind, bytes_ = array.dtype.kind, array.dtype.itemsize
+    # bfloat16 and others that a package defines have the kind of what is no number
+    if kind not in "iuf" and not (kind == "V" and np.can_cast(array.dtype, np.float64)):
+        raise Error(f"{name} has the type {array.dtype}, and not that of real numbers")
+    if kind == "f" and bytes_ > 8:
+        with np.errstate(over="ignore"):
+            wide, array = array, array.astype(np.float64)
+        if not np.array_equal(wide, array, equal_nan=True):
+            raise Error(f"{name} is {wide.dtype} with values that float64 does not hold: round them")
+    if (kind in "iu" and bytes_ > 4 and array.size
+            and max(int(array.max()), -int(array.min())) > 2**53):
+        raise Error(f"{name} has whole numbers beyond 2^53, which float64 does not hold")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def _put(function: str, handle: Any, t: Tensor, name: str, values: np.ndarray) -> None:
     """Give a tensor's values to a function of the library, or its twin for bytes."""
-    given = np.asarray(values)
-    if t.bytes and given.dtype != np.uint8 and not np.array_equal(given.astype(np.uint8), given):
-        raise Error(f"{name} has values that are no bytes: 0 to 255")
+    given = numbers(name, values)
+    if t.bytes and given.dtype != np.uint8:
+        with np.errstate(invalid="ignore"):
+            narrow = given.astype(np.uint8)
+        if not np.array_equal(narrow, given):
+            raise Error(f"{name} has values that are no bytes: 0 to 255")
     array = np.ascontiguousarray(given, np.uint8 if t.bytes else np.float64)
     call(function + "_bytes" * t.bytes, handle, name,
          array.ctypes.data_as(BYTES if t.bytes else DOUBLES), array.size)
@@ -141,4 +168,4 @@ class Rows(Handle):
         return found
 
 
-__all__ = ["Case", "Run", "Rows", "to_bf16", "INPUT"]
+__all__ = ["Case", "Run", "Rows", "numbers", "to_bf16", "INPUT"]

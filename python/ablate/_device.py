@@ -11,7 +11,7 @@ from ._plan import BACKWARD, FORWARD, Plan, backend_for, words_for
 
 _CUDA, _MANAGED = 2, 13
 _TYPES = {(2, 32): "fp32", (2, 64): "fp64", (2, 16): "fp16", (4, 16): "bf16", (0, 64): "int64",
-          (1, 8): "uint8"}
+          (1, 8): "uint8", (6, 8): "bool", (5, 64): "complex64", (5, 128): "complex128"}
 _FULL = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int64": "int64",
          "uint8": "uint8"}
 
@@ -32,6 +32,8 @@ class View:
     """An array's memory, as DLPack shows it to this stream."""
 
     def __init__(self, name: str, array: Any, stream: int):
+        if hasattr(array, "resolve_neg"):  # DLPack does not tell the sign of PyTorch's negative views
+            array = array.resolve_neg()
         # 0 is the default stream here, and not allowed there, where that is 1
         self._capsule = array.__dlpack__(stream=stream or 1)
         t = _DLTensor.from_address(_pointer(self._capsule, b"dltensor"))
@@ -98,8 +100,10 @@ _SPACES = {"torch": _Torch, "cupy": _CuPy, "jax": _Jax, "jaxlib": _Jax}
 
 def on_gpu(array: Any) -> bool:
     """Is it an array in a GPU's memory?"""
-    return hasattr(array, "__dlpack_device__") and int(array.__dlpack_device__()[0]) in (_CUDA,
-                                                                                       _MANAGED)
+    try:
+        return int(array.__dlpack_device__()[0]) in (_CUDA, _MANAGED)
+    except (AttributeError, BufferError, RuntimeError, ValueError):  # no array, or nowhere
+        return False
 
 
 def _space(array: Any) -> _Torch:

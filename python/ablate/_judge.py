@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._case import Case, Rows, Run
+from ._case import Case, Rows, Run, numbers
 from ._library import DOUBLES, Error, call
 from ._table import INPUT, OUTPUT
 
@@ -110,15 +110,18 @@ class _Given(np.ndarray):
         self.given = getattr(array, "given", "")
 
 
-def _array(value: Any) -> np.ndarray:
+def _array(name: str, value: Any) -> np.ndarray:
     """The values of an array of NumPy, ml_dtypes or PyTorch; one that is narrow in float32."""
     narrow = _NARROW.get(str(getattr(value, "dtype", "")), "")
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = value.float() if narrow else value
+        value = value.resolve_neg() if value.is_neg() else value
+    array = numbers(name, value)
+    narrow = narrow or _NARROW.get(str(array.dtype), "")
     if not narrow:
-        return np.asarray(value)
-    array = np.asarray(value).astype(np.float32).view(_Given)
+        return array
+    array = array.astype(np.float32).view(_Given)
     array.given = narrow
     return array
 
@@ -132,12 +135,12 @@ def _named(values: Any, names: list[str], what: str) -> dict[str, np.ndarray]:
         unknown = [n for n in values if n not in names and "d_" + n not in names]
         if unknown:
             raise Error(f"the {what} have no {unknown[0]}; they are {', '.join(names)}")
-        return {n: _array(v) for n, v in given.items() if v is not None}
+        return {n: _array(n, v) for n, v in given.items() if v is not None}
     if isinstance(values, np.ndarray) or np.isscalar(values):
         values = (values,)
     if len(values) > len(names):
         raise Error(f"there are {len(values)} {what}, more than {', '.join(names)}")
-    return {n: _array(v) for n, v in zip(names, values) if v is not None}
+    return {n: _array(n, v) for n, v in zip(names, values) if v is not None}
 
 
 class _Judge:
@@ -326,7 +329,8 @@ def judge(function: Callable[..., Any], words: str,
     half of the answer or the answer to other inputs would pass as well, the case is drawn again,
     and at last called powerless.
 
-    Error: the words are wrong, a shape is wrong, or nothing was given to be judged."""
+    Error: the words are wrong, a shape is wrong, a result is no array of real numbers, or nothing was
+    given to be judged."""
     if " input=" not in words:
         words += " input=nonzero"
     case_seed = int(Case(words).words.split(" seed=")[1].split()[0])

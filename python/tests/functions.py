@@ -162,6 +162,31 @@ def drawn(op, seed, i):
     return re.sub(r" fill=\w+", "", text.value.decode().replace(" accumulate=yes", ""))
 
 
+# What is no array of real numbers, or none that float64 holds.
+NO_NUMBERS = {
+    "bool": lambda a: a > 0,
+    "complex": lambda a: a + 1j,
+    "dates": lambda a: np.zeros(a.shape, "M8[s]"),
+    "durations": lambda a: np.zeros(a.shape, "m8[s]"),
+    "objects": lambda a: a.astype(object),
+    "text": lambda a: np.full(a.shape, "1"),
+    "texts of bytes": lambda a: np.full(a.shape, b"1"),
+    "records": lambda a: np.zeros(a.shape, [("a", "f4")]),
+    "masked elements": lambda a: np.ma.array(a, mask=np.ones(a.shape, bool)),
+    "longdouble": lambda a: np.full(a.shape, np.longdouble(1) / 3),
+    "large whole numbers": lambda a: np.full(a.shape, 2**53 + 1),
+    "nothing": lambda a: [None],
+    "ragged lists": lambda a: [[1], [1, 2]],
+}
+# The same values in another form.
+SAME_NUMBERS = {
+    "the other byte order": lambda a: a.astype(a.dtype.newbyteorder("S")),
+    "longdouble": lambda a: a.astype(np.longdouble) if a.dtype == np.float64 else a,
+    "no masked element": np.ma.array,
+    "lists": lambda a: a.tolist() if a.dtype != np.float32 else a,
+}
+
+
 # ---- ways to get a function wrong: from (forward, backward) to the same ----
 
 def each(change):

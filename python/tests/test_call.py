@@ -10,7 +10,9 @@ import pytest
 
 import ablate
 from ablate import _table
-from functions import drawn
+from ablate._case import Case, Run
+from ablate._table import INPUT, OUTPUT
+from functions import NO_NUMBERS, SAME_NUMBERS, drawn
 
 PROGRAM = os.environ.get("ABLATE_PROGRAM") or shutil.which("run-ablation")
 USABLE = [b for b, why in ablate.backends().items() if why is None]
@@ -103,6 +105,49 @@ X = np.ones((4, 5))
 def test_wrong_calls_have_a_sentence(call, sentence):
     with pytest.raises(ablate.Error, match=sentence):
         call()
+
+
+def small(name, dtype):
+    """An operation with choices, and inputs and upstream gradients of a small case that is drawn."""
+    cases = [Case(drawn(name, 7, i).replace(" dtype=fp32", f" dtype={dtype}")) for i in range(8)]
+    case = min(cases, key=lambda c: sum(t.count for t in c.tensors.values()))
+    choices = {p.name: case.words.split(f" {p.name}=")[1].split()[0]
+               for p in _table.parameters(name) if f" {p.name}=" in case.words}
+    return ablate.op(name, **choices), {n: case.stored(n) for n in
+                                        case.names(INPUT) + case.gradients(OUTPUT)}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ablate.ops())
+def test_what_is_no_array_of_numbers_is_refused(name):
+    op, given = small(name, "fp32")
+    for n, array in given.items():
+        for other in NO_NUMBERS.values():
+            with pytest.raises(ablate.Error, match=f"^{n} (has|is) "):
+                op(**{**given, n: other(array)})
+        if array.dtype == np.float32:
+            with pytest.raises(ablate.Error, match=f"^{n} has whole numbers that float32"):
+                op(**{**given, n: np.full(array.shape, 2**24 + 1)})
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.parametrize("name", ablate.ops())
+def test_the_same_numbers_in_another_form(name, dtype):
+    op, given = small(name, dtype)
+    want = op(**given)
+    for change in SAME_NUMBERS.values():
+        got = op(**{n: change(a) for n, a in given.items()})
+        assert got.backend == want.backend
+        assert all(same(got[n], a) for n, a in want.items())
+
+
+@pytest.mark.parametrize("other", NO_NUMBERS.values())
+def test_a_case_and_a_result_take_numbers_alone(other):
+    case = Case("softmax rows=4 columns=5")
+    for set_, n in (case.set, "x"), (case.set, "d_y"), (Run.given(case, "it").set, "y"):
+        with pytest.raises(ablate.Error, match=f"^{n} (has|is) "):
+            set_(n, other(np.ones((4, 5))))
 
 
 def test_states_that_are_left_out_are_zero():

@@ -8,7 +8,7 @@ import pytest
 import ablate
 import kernels
 from ablate._case import to_bf16
-from functions import FUNCTIONS, WRONG, drawn, functions
+from functions import FUNCTIONS, NO_NUMBERS, SAME_NUMBERS, WRONG, drawn, functions
 
 CASES = int(os.environ.get("ABLATE_JUDGE_CASES", "200"))
 
@@ -83,6 +83,38 @@ def test_a_case_in_which_a_null_answer_is_right_enough():
 def test_what_cannot_be_judged(returned, message):
     with pytest.raises(ablate.Error, match=message):
         ablate.judge(returned, "relu rows=4 dim=5")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("op", FUNCTIONS)
+def test_results_that_are_no_numbers(op):
+    words = FUNCTIONS[op][0]
+    forward, backward = functions(words)
+
+    def changed(function, change):
+        return lambda *a, **k: {n: change(np.asarray(v)) for n, v in function(*a, **k).items()}
+    for other in NO_NUMBERS.values():
+        for f, b in (changed(forward, other), None), (forward, changed(backward, other)):
+            with pytest.raises(ablate.Error, match="^[A-Za-z_]+ (has|is) "):
+                ablate.judge(f, words, b)
+    for change in SAME_NUMBERS.values():
+        assert ablate.judge(changed(forward, change), words, changed(backward, change)).ok
+
+
+@pytest.mark.parametrize("kind", [">f2", "<f2"])
+def test_float16_of_either_byte_order_says_so_by_itself(kind):
+    forward, backward = functions(WEIGHTS)
+    wide = lambda i, u: {"d_w": backward(i, u)["d_w"].astype(kind)}
+    assert "rounds d_w:fp16" in str(ablate.judge(forward, WEIGHTS, wide))
+
+
+def test_results_of_pytorch_that_are_views():
+    torch = pytest.importorskip("torch")
+    words = "relu rows=4 dim=5"
+    assert ablate.judge(lambda x: torch._neg_view(-torch.tensor(x).relu()), words).ok
+    for other in lambda t: t > 0, lambda t: t + 0j, lambda t: (t + 0j).conj(), torch.Tensor.to_sparse:
+        with pytest.raises(ablate.Error, match="^y (has|is) "):
+            ablate.judge(lambda x: other(torch.tensor(x).relu()), words)
 
 
 def test_an_initial_state_that_is_ignored():

@@ -13,13 +13,31 @@
 #include "common/ablate_types.h"
 #include "common/base/err.h"
 #include "common/base/file.h"
+#include "common/base/grow.h"
 #include "common/base/h5.h"
 #include "common/store/header.h"
+
+/* The names of a group's links, in the order in which they were made where the group knows it; and where
+ * member i was found, so that the next one is looked for behind it. */
+struct listing {
+    char *group, **name;
+    int n, i, at;
+};
 
 struct abl_dump {
     hid_t file;
     char name[512];
+    struct listing last; /* of the group that was asked for last */
 };
+
+static void forget(struct listing *l)
+{
+    for (int i = 0; i < l->n; i++)
+        free(l->name[i]);
+    free(l->name);
+    free(l->group);
+    *l = (struct listing){.n = 0};
+}
 
 abl_dump *abl_dump_open(const char *file)
 {
@@ -59,6 +77,7 @@ void abl_dump_free(abl_dump *d)
 {
     if (d && !call_begin()) {
         H5Fclose(d->file);
+        forget(&d->last);
         call_end();
     }
     free(d);
@@ -90,9 +109,29 @@ static int64_t with_object(const abl_dump *d, const char *path,
 /* ---- members of a group ---- */
 
 struct member_of {
+    struct listing *list;
+    const char *group;
     int i;
     struct abl_member *to;
 };
+
+/* Are there names of its axes, as H5DSget_label() expects them?  It looks at neither their type nor their
+ * number. */
+static int has_labels(hid_t dataset, int rank)
+{
+    hid_t at = H5Aexists(dataset, "DIMENSION_LABELS") > 0
+                   ? H5Aopen(dataset, "DIMENSION_LABELS", H5P_DEFAULT)
+                   : -1;
+    hid_t type = at < 0 ? -1 : H5Aget_type(at), space = at < 0 ? -1 : H5Aget_space(at);
+    const int are = type >= 0 && space >= 0 && H5Tget_class(type) == H5T_STRING &&
+                    H5Tis_variable_str(type) > 0 && H5Sget_simple_extent_npoints(space) == rank;
+
+    h5_drop(space);
+    h5_drop(type);
+    if (at >= 0)
+        H5Aclose(at);
+    return are;
+}
 
 /* Its shape, which axes have names, and whether it is a table. */
 static int describe_dataset(hid_t dataset, struct abl_member *to)
@@ -111,9 +150,10 @@ static int describe_dataset(hid_t dataset, struct abl_member *to)
         to->columns = table ? H5Tget_nmembers(type) : 0;
         to->count = H5Sget_simple_extent_npoints(space);
     }
+    const int labelled = !e && has_labels(dataset, rank);
     for (int i = 0; !e && i < to->rank; i++) {
         to->size[i] = (int64_t)size[i];
-        if (H5DSget_label(dataset, i, to->axis[i], sizeof to->axis[i]) < 0)
+        if (!labelled || H5DSget_label(dataset, i, to->axis[i], sizeof to->axis[i]) < 0)
             to->axis[i][0] = 0;
     }
     h5_drop(space);
@@ -121,14 +161,33 @@ static int describe_dataset(hid_t dataset, struct abl_member *to)
     return e ? -1 : 0;
 }
 
-/* The name of link k, in the order in which the links were made where the group knows it. */
-static ssize_t link_name(hid_t group, int k, char *name, size_t size)
+static herr_t add_name(hid_t group, const char *name, const H5L_info_t *info, void *data)
 {
-    ssize_t n =
-        H5Lget_name_by_idx(group, ".", H5_INDEX_CRT_ORDER, H5_ITER_INC, k, name, size, H5P_DEFAULT);
-    return n >= 0 ? n
-                  : H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, k, name, size,
-                                       H5P_DEFAULT);
+    struct listing *l = data;
+    char **more = grow(l->name, l->n, sizeof *more);
+
+    (void)group, (void)info;
+    if (!more || !((l->name = more)[l->n] = strdup(name)))
+        return err_set("no memory for the names of its members");
+    l->n++;
+    return 0;
+}
+
+/* All links of a group, unless they are known. */
+static int list_links(hid_t group, const char *path, struct listing *l)
+{
+    if (l->group && strcmp(l->group, path) == 0)
+        return 0;
+    forget(l);
+    l->i = l->at = -1;
+    int e = H5Literate(group, H5_INDEX_CRT_ORDER, H5_ITER_INC, NULL, add_name, l) < 0;
+    if (e && !l->n)
+        e = H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, add_name, l) < 0;
+    if (e || !(l->group = strdup(path))) {
+        forget(l);
+        return h5_cannot("see its members");
+    }
+    return 0;
 }
 
 /* Returns 1 if it is none to be shown: a scale, a type, or a link that leads nowhere. */
@@ -151,23 +210,28 @@ static int describe_link(hid_t group, const char *name, struct abl_member *to)
 static int64_t find_member(hid_t group, void *data)
 {
     struct member_of *m = data;
-    H5G_info_t info;
+    struct listing *l = m->list;
 
     if (H5Iget_type(group) != H5I_GROUP)
         return err_set("is no group");
-    if (H5Gget_info(group, &info) < 0)
-        return h5_cannot("see its members");
-    for (int k = 0, found = 0; k < (int)info.nlinks; k++) {
+    if (list_links(group, m->group, l))
+        return -1;
+    if (m->i <= l->i)
+        l->i = l->at = -1;
+    while (++l->at < l->n) {
         *m->to = (struct abl_member){.rank = 0};
-        const ssize_t n = link_name(group, k, m->to->name, sizeof m->to->name);
-        if (n < 0 || n >= (ssize_t)sizeof m->to->name)
+        if (strlen(l->name[l->at]) >= sizeof m->to->name)
             continue;
+        strcpy(m->to->name, l->name[l->at]);
         const int e = describe_link(group, m->to->name, m->to);
-        if (e < 0)
+        if (e < 0) {
+            l->i = l->at = -1;
             return -1;
-        if (!e && found++ == m->i)
+        }
+        if (!e && ++l->i == m->i)
             return 0;
     }
+    l->i = l->at = -1;
     return 1;
 }
 
@@ -175,7 +239,8 @@ int abl_dump_member(const abl_dump *d, const char *group, int i, struct abl_memb
 {
     if (IS_NULL(d, "dump") || IS_NULL(group, "group") || IS_NULL(to, "destination"))
         return -1;
-    return i < 0 ? 1 : (int)with_object(d, group, find_member, &(struct member_of){i, to});
+    struct member_of m = {&((abl_dump *)d)->last, group, i, to};
+    return i < 0 ? 1 : (int)with_object(d, group, find_member, &m);
 }
 
 /* ---- attributes ---- */

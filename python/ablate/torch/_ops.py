@@ -340,7 +340,8 @@ class Operator:
             for t, dtype in zip(p.plan.tensors, p.dtypes):
                 if t.role == INPUT and not (t.whole or t.bytes):
                     i = self.inputs.index(t.name)
-                    if given[i] is not None and given[i].is_floating_point():
+                    if (given[i] is not None and given[i].is_floating_point()
+                            and given[i].dtype != torch.float64):
                         given[i] = given[i].to(dtype)
             return self.forward(*given, settings)
 

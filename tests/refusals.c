@@ -74,6 +74,44 @@ static void keys(void)
             "t.ini:4: dim_in = \"3\"4: it must end where its quotes do\n");
 }
 
+/* What a '#' leaves of a line is refused with a hint, whatever it stands behind; one that does begin a
+ * comment, or is quoted, gets none. */
+static void comments(void)
+{
+#define HINT "; a comment at the end of a line begins with ';', not with '#'\n"
+    refused("# behind a number", LINEAR "rows = 3 # three\n",
+            "t.ini:3: rows = 3 # three: not a whole number in decimal digits" HINT);
+    refused("# behind a list", LINEAR "rows = 3, 4# four\ndim_in = 16:64 x2 # ranges\n",
+            "t.ini:3: rows = 4# four: *" HINT "t.ini:4: dim_in = *" HINT);
+    refused("# in the line that goes on", LINEAR "rows = 3,\n\n  4 # four\ndim_in = 0\n",
+            "t.ini:3: rows = 4 # four: *" HINT "t.ini:6: dim_in = 0: must be 1 to *\n");
+    refused("# behind a choice", "[trial]\nop = e74\nstate = full # all\n",
+            "t.ini:3: state = full # all: not one of *" HINT);
+    refused("# behind a real number, a type, a seed and an operation",
+            "[trial]\nop = softmax\nscale = 1.5 # s\ndtype = fp32 # d\nseed = 1 # s\n"
+            "[trial]\nop = linear # l\n",
+            "t.ini:3: scale = *" HINT "t.ini:4: dtype = *" HINT "t.ini:5: seed = *" HINT
+            "t.ini:7: op = linear # l: *" HINT);
+    refused("# behind a file", E74 "input = text\nfile = no.txt # mine\n",
+            "t.ini:4: file = no.txt # mine: *" HINT);
+    refused("# behind values of an experiment",
+            "[experiment]\nname = x # y\nrepeats = 3 # z\nchecks = none # w\n" LINEAR,
+            "t.ini:2: name = *" HINT "t.ini:3: repeats = *" HINT "t.ini:4: checks = *" HINT);
+    refused("# behind quotes", LINEAR "rows = \"3\" # three\n",
+            "t.ini:3: rows = \"3\" # three: it must end where its quotes do" HINT);
+    refused("# behind a key", LINEAR "rows # three = 3\nrows # three\n",
+            "t.ini:3: unknown key 'rows # three' in [trial] *" HINT
+            "t.ini:4: expected key = value at: rows # three" HINT);
+    refused("# in a section", "[experiment # x]\n[trial # y\n" LINEAR,
+            "t.ini:1: unknown section [experiment # x]" HINT
+            "t.ini:2: a section has no ]: [trial # y" HINT);
+    refused("# that begins a comment, or none",
+            "[experment] # x\n" LINEAR "# y\nrows = 0 ; # z\n # a\n  4\ndim_in = \"0 # b\"\n",
+            "t.ini:1: unknown section [experment]\nt.ini:5: rows = 0: must be 1 to 1073741824\n"
+            "t.ini:8: dim_in = 0 # b: *digits\n");
+#undef HINT
+}
+
 static void numbers(void)
 {
     refused("other spellings of numbers",
@@ -345,6 +383,7 @@ int main(void)
     enter();
     sections();
     keys();
+    comments();
     judging_faults();
     values();
     numbers();

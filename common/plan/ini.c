@@ -302,6 +302,42 @@ static char *next_line(char *out, int size, void *stream)
     return out;
 }
 
+/* Is there a '#' among the characters up to `end`, outside of quotes and of a comment? */
+static int has_hash(const char *c, const char *end)
+{
+    int quoted = 0;
+    for (const char *begin = c; c < end; c++) {
+        if (*c == ';' && c > begin && blank(c[-1]))
+            return 0;
+        if (*c == '#' && !quoted)
+            return 1;
+        quoted ^= *c == '"';
+    }
+    return 0;
+}
+
+int ini_has_hash(const char *text, int line)
+{
+    int more = 0; /* the lines that may go on with it */
+
+    for (; line > 1 && (text = strchr(text, '\n')); line--)
+        text++;
+    for (; text && *text; text += *text == '\n', more = 1) {
+        const char *end = text + strcspn(text, "\n"), *c = text;
+        while (c < end && blank(*c))
+            c++;
+        if (more && c < end && (c == text || *c == '[' || is_entry(c)))
+            return 0;
+        const char *close = *c == '[' ? memchr(c, ']', end - c) : NULL;
+        if (c < end && *c != ';' && *c != '#' && has_hash(c, close ? close : end))
+            return 1;
+        if (*c == '[')
+            return 0;
+        text = end;
+    }
+    return 0;
+}
+
 /* ---- the file ---- */
 
 /* All of it, and a 0 behind it; NULL after a complaint. */

@@ -37,6 +37,9 @@ typedef void ini_error(void *data, int line, const char *message);
  * frees it. */
 void ini_read(struct ini *ini, const char *file, ini_error *error, void *data);
 void ini_free(struct ini *ini);
+/* Has what begins in that line of the text, and indented lines go on with, a '#' that begins no
+ * comment, outside of quotes? */
+int ini_has_hash(const char *text, int line);
 
 /* Nonzero: no memory. */
 int ini_add_section(struct ini *ini, const char *name, int line);

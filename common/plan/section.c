@@ -57,7 +57,10 @@ int plan_faults_print(struct plan *p, FILE *errors)
     for (int i = 0; i < p->n_faults; i++) {
         const struct fault *f = &p->fault[i];
         if (i < MAX_FAULTS && p->file && f->line)
-            fprintf(errors, "%s:%d: %s\n", from, f->line, f->text ? f->text : "no memory");
+            fprintf(errors, "%s:%d: %s%s\n", from, f->line, f->text ? f->text : "no memory",
+                    p->x->text && ini_has_hash(p->x->text, f->line)
+                        ? "; a comment at the end of a line begins with ';', not with '#'"
+                        : "");
         else if (i < MAX_FAULTS)
             fprintf(errors, "%s: %s\n", from, f->text ? f->text : "no memory");
         free(f->text);

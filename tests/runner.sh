@@ -12,6 +12,22 @@ if [ "$NVCC" = emulated ]; then
     main=e74_diag.ini
 fi
 does "the main job" 0 "^[0-9]* checks, 0 failed, [0-9]* skipped" "$run" "$main"
+# What differs from run to run: times, errors, and where the largest are.
+constant() {
+    sed -e '/^\$ /d' -e '/^ *\.\.\.$/d' -e '/^$/d' -e 's/^  CPU .*/  CPU/' -e 's|from [^ ]*data/|from data/|' \
+        -e 's/[0-9][0-9.]* [num]*s\>/TIME/g' -e 's/[0-9.]*e-[0-9]*/ERROR/g' -e 's/ERROR *[A-Za-z_][A-Za-z_0-9]* /ERROR of /' \
+        -e 's/([A-Za-z_0-9]*, trial [0-9]*)/(of)/' -e 's/  */ /g' "$1"
+}
+if [ -z "$NVCC" ]; then
+    sed -n '/^## The report/,/^## /p' "$srcdir/README.md" | sed -n '/^```/,/^```/p' | sed '/^```/d' >sample
+    constant sample >shown
+    constant out >printed
+    awk 'NR == FNR { line[++n] = $0; next } at < n && $0 == line[at + 1] { at++ }
+        END { if (n < 20 || at < n) { print "not printed: " line[at + 1]; exit 1 } }' shown printed >err
+    ok $? "README shows what it prints"
+else
+    skip "README shows what it prints" "its report is of a build without CUDA"
+fi
 [ -f e74_diag.h5 ] && [ ! -f e74_diag.h5.part ]
 ok $? "the main job leaves its file under its name"
 if [ -n "$H5DUMP" ]; then
@@ -103,6 +119,13 @@ usage "--random and --verbose" "--random takes only --from, --seed, --op, --chec
     --random 3 --verbose
 
 # ---- terms ----
+
+sed -n '/^## The report/,/^## Requirements/p' "$srcdir/README.md" | grep -q '^`params`'
+ok $? "README says what params are"
+sed -n '/^\.SH OUTPUT/,/^\.SH MEASURING/p' "$srcdir/man/run-ablation.1" | grep -q '^\.B params$'
+ok $? "so does the man page"
+grep -q '^| `params` |' "$srcdir/doc/glossary.md"
+ok $? "and the glossary"
 
 for term in yardstick handover no_z z_mod; do
     grep -q "^| [^|]*\<$term\>[^|]* | " "$srcdir/doc/glossary.md"

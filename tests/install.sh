@@ -104,7 +104,7 @@ fi
 python_finds() (
     [ -n "$PYTHON" ] && "$PYTHON" -c 'import numpy' 2>/dev/null || { echo "no Python with numpy"; exit 77; }
     case $CFLAGS in *-fsanitize*) echo "the library has sanitizers"; exit 77 ;; esac
-    cp -R "$srcdir/python/ablate" "$tmp/ablate" && rm -rf "$tmp/ablate/_lib" && unset ABLATE_LIBRARY &&
+    cp -R "$srcdir/python/ablate" "$tmp/ablate" && chmod -R u+w "$tmp/ablate" && rm -rf "$tmp/ablate/_lib" && unset ABLATE_LIBRARY &&
         cd "$tmp" && "$@" PYTHONDONTWRITEBYTECODE=1 "$PYTHON" -c 'import ablate; print(ablate.op("softmax"))'
 )
 ok 'Python finds the library by LD_LIBRARY_PATH' python_finds env LD_LIBRARY_PATH="$tmp/home/lib"

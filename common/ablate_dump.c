@@ -203,7 +203,7 @@ static int with_group(const char *file, const char *group, int (*read)(hid_t gro
         return -1;
     H5E_BEGIN_TRY
     {
-        hid_t f = H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT), g = -1;
+        hid_t f = h5_open(file, H5F_ACC_RDONLY), g = -1;
         if (f < 0)
             e = err_set("%s cannot be read: %s", file, h5_reason());
         else if ((g = H5Gopen2(f, group, H5P_DEFAULT)) < 0)

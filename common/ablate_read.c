@@ -56,7 +56,7 @@ abl_dump *abl_dump_open(const char *file)
     }
     H5E_BEGIN_TRY
     {
-        d->file = H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT);
+        d->file = h5_open(file, H5F_ACC_RDONLY);
         if (d->file < 0)
             err_set("%s cannot be read as HDF5: %s", file, h5_reason());
         else if (!header_schema(d->file)) {

@@ -8,6 +8,8 @@
 
 #include "common/ablate_types.h"
 #include "common/base/err.h"
+#include "common/base/file.h"
+#include "common/base/h5.h"
 #include "common/report/report.h"
 #include "common/store/check_rows.h"
 #include "experiments/judge.h"
@@ -183,7 +185,7 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
         j->r.ran[ORACLE].t = j->c->answer->truth.oracle;
         j->r.ran[YARDSTICK].t = j->c->answer->truth.yard;
         e = result_round_trips(&j->r, j->c->answer->inputs, &(const volatile int){0}) ||
-            join(j, names->n) || checks_add(j->w->file, i, &j->r.verdicts);
+            join(j, names->n);
     }
     return e ? -1 : 0;
 }
@@ -246,6 +248,10 @@ static int judge_trials(struct judging *j, const struct experiment *x, const str
             errors++;
         } else {
             report_trial(j->report, i, &j->r);
+            if (j->r.verdicts.n && checks_add(j->w->file, i, &j->r.verdicts)) {
+                report_error(j->report, i, err_text());
+                errors++;
+            }
         }
         end_trial(j);
         j->c = NULL;
@@ -261,6 +267,10 @@ static int check_words(const struct judge_words *w)
         return err_set("--as %s: that group is ablate's own", w->as);
     if (access(w->file, F_OK) == 0 && access(w->file, W_OK))
         return err_set("%s cannot be written, and the verdicts belong into it", w->file);
+    char holder[FILE_HOLDER];
+    if (!file_unreadable(w->file) && file_is_locked(w->file, 1, H5_PATIENCE))
+        return err_set("%s: %s has it open, and the verdicts belong into it", w->file,
+                       file_holder(w->file, holder));
     return 0;
 }
 

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <hdf5.h>
+
 #include "common/base/err.h"
 #include "common/base/number.h"
 #include "common/base/progress.h"
@@ -629,6 +631,7 @@ int main(int argc, char **argv)
     struct experiment x;
 
     open_standard();
+    H5dont_atexit(); /* every file is closed before; one that a full disk left unclosed crashes there */
     signal(SIGXFSZ, SIG_IGN); /* a write then fails with a reason instead */
     opterr = 0;
     if (parse_options(argc, argv, &options)) {

@@ -100,6 +100,55 @@ else
     ok 'a file that cannot be written' exits 2 judge s.h5
 fi
 
+# ---- a full disk, and others who have the file ----
+
+chmod u+w s.h5
+wrote 't["mine/y"] = right; t["mine/d/x"] = d_right'
+cp s.h5 before.h5
+# A limit of the file's size takes the place of the disk's end.
+full() (
+    ulimit -f $(($(wc -c <s.h5) / ${BLOCK:-1024} + 1)) && exits "$@"
+)
+(trap '' XFSZ; ulimit -f 1; head -c 1500 /dev/zero >limit 2>/dev/null)
+[ "$(wc -c <limit)" -le 512 ] && BLOCK=512 # POSIX's
+ok 'a disk that is full' full 2 judge s.h5
+ok 'which is said' says 's.h5: trial 1: needs '
+ok 'the verdicts are shown' says '2 checks, 0 failed, 0 skipped'
+ok 'and the file is as it was' cmp s.h5 before.h5
+ok 'with space again' exits 0 judge s.h5
+at_once() {
+    judges=
+    for i in 1 2 3 4; do
+        "$program" judge s.h5 >"out$i" 2>&1 &
+        judges="$judges $!"
+    done
+    status=0
+    for pid in $judges; do wait $pid || status=1; done
+    cat out? >out
+    return $status
+}
+ok 'several at once wait for each other' at_once
+ok 'and the rows are there once' holds '[r[0] for r in rows].count("mine") == 2'
+# held SECONDS: by a reader, who has it open when this returns.
+held() {
+    rm -f open
+    HDF5_USE_FILE_LOCKING=TRUE "$PYTHON" -c "
+import h5py, time
+f = h5py.File('s.h5')
+open('open', 'w').close()
+time.sleep($1)" &
+    reader=$!
+    until [ -f open ]; do sleep 0.05; done
+}
+held 60
+ok 'a notebook that keeps it open' exits 2 judge s.h5
+ok 'is named' says "(process $reader) has it open, and the verdicts belong into it"
+kill $reader
+wait $reader 2>/dev/null
+held 1
+ok 'one that closes it is waited for' exits 0 judge s.h5
+wait
+
 # README's section: its commands run, and each line of its report is one of theirs, but for the
 # distance that is the worst, its place and its bound.
 section() {

@@ -1,11 +1,17 @@
-/* May a file be read, and if not, why (file.h). */
+/* May a file be read, and if not, why; who has it locked (file.h). */
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/file.h"
 
 const char *file_unreadable(const char *name)
@@ -24,4 +30,57 @@ const char *file_unreadable(const char *name)
     if (!S_ISREG(is.st_mode))
         return "is no regular file";
     return access(name, R_OK) ? strerror(errno) : NULL;
+}
+
+/* The process of the system's list of locks that has one on this file; 0: none, or it is not shown. */
+static int locking_process(const struct stat *is)
+{
+    FILE *list = fopen("/proc/locks", "re");
+    char line[200], wanted[80];
+    int process = 0, pid;
+
+    if (!list)
+        return 0;
+    snprintf(wanted, sizeof wanted, " %02x:%02x:%llu ", major(is->st_dev), minor(is->st_dev),
+             (unsigned long long)is->st_ino);
+    while (!process && fgets(line, sizeof line, list))
+        if (strstr(line, wanted) && sscanf(line, "%*s FLOCK %*s %*s %d", &pid) == 1 && pid > 0)
+            process = pid;
+    fclose(list);
+    return process;
+}
+
+const char *file_holder(const char *name, char text[FILE_HOLDER])
+{
+    struct stat is;
+    const int process = stat(name, &is) ? 0 : locking_process(&is);
+    char path[40], command[32] = "";
+    FILE *of = NULL;
+
+    snprintf(path, sizeof path, "/proc/%d/comm", process);
+    if (process && (of = fopen(path, "re")) && fgets(command, sizeof command, of))
+        command[strcspn(command, "\n")] = 0;
+    if (of)
+        fclose(of);
+    if (process == getpid())
+        snprintf(text, FILE_HOLDER, "this program itself");
+    else
+        snprintf(text, FILE_HOLDER, *command ? "%s (process %d)" : "another program", command,
+                 process);
+    return text;
+}
+
+int file_is_locked(const char *name, int to_write, double seconds)
+{
+    const double until = seconds_now() + seconds;
+    const int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int locked;
+
+    if (fd < 0)
+        return 0;
+    while ((locked = flock(fd, (to_write ? LOCK_EX : LOCK_SH) | LOCK_NB) && errno == EWOULDBLOCK) &&
+           seconds_now() < until)
+        nanosleep(&(const struct timespec){0, 20000000}, NULL);
+    close(fd);
+    return locked;
 }

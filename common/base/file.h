@@ -1,9 +1,16 @@
-/* file.h - may a file of the user's be read? */
+/* file.h - may a file of the user's be read, and who has it locked? */
 #ifndef FILE_H
 #define FILE_H
 
 /* NULL, or why it cannot be read, in words: it is not there, it is not ours to
  * read, or it is no regular file, which could block or never end. */
 const char *file_unreadable(const char *name);
+
+/* Who holds a lock on it, by which HDF5 keeps others away: "python3 (process 123)", or "another program"
+ * where the system does not say. */
+enum { FILE_HOLDER = 64 };
+const char *file_holder(const char *name, char text[FILE_HOLDER]);
+/* Whether a lock keeps from reading or writing it.  Waits up to so many seconds for its end. */
+int file_is_locked(const char *name, int to_write, double seconds);
 
 #endif

@@ -1,12 +1,15 @@
 /* Attributes, groups, datasets and tables in HDF5 (h5.h). */
 #include "config.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/file.h"
 #include "common/base/h5.h"
 
 enum { MAX_STRING = 1 << 24 }; /* bytes of a text of fixed length: more is no text of ours */
@@ -41,9 +44,17 @@ static herr_t innermost(unsigned n, const H5E_error2_t *e, void *data)
     return 0;
 }
 
+static _Thread_local char taken[FILE_HOLDER + 16]; /* why h5_open() failed; "": as HDF5 says */
+
 const char *h5_reason(void)
 {
     static _Thread_local struct reason reason;
+
+    if (*taken) {
+        snprintf(reason.text, sizeof reason.text, "%s", taken);
+        *taken = 0;
+        return reason.text;
+    }
     reason = (struct reason){.text = "HDF5 gives no reason"};
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, &reason);
     return reason.text;
@@ -58,6 +69,24 @@ int h5_cannot(const char *fmt, ...)
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     return err_set("cannot %s: %s", what, h5_reason());
+}
+
+hid_t h5_open(const char *file, unsigned how)
+{
+    const double until = seconds_now() + H5_PATIENCE;
+    char holder[FILE_HOLDER];
+    hid_t f;
+
+    *taken = 0;
+    while ((f = H5Fopen(file, how, H5P_DEFAULT)) < 0 &&
+           strcmp(h5_reason(), strerror(EAGAIN)) == 0) { /* it is locked */
+        const double left = until - seconds_now();
+        if (left <= 0 || file_is_locked(file, how == H5F_ACC_RDWR, left)) {
+            snprintf(taken, sizeof taken, "%s has it open", file_holder(file, holder));
+            break;
+        }
+    }
+    return f;
 }
 
 void h5_drop(hid_t id)

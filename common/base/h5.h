@@ -19,6 +19,10 @@
 const char *h5_reason(void);
 /* err_set("cannot ...: " and the reason). */
 int h5_cannot(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* A file opened to be read, or to be written (H5F_ACC_RDWR).  Where another program has it locked this waits for
+ * H5_PATIENCE seconds, and then h5_reason() names that program.  -1: it is not open. */
+enum { H5_PATIENCE = 5 };
+hid_t h5_open(const char *file, unsigned how);
 /* Close what cannot fail by being closed; nothing where id is negative. */
 void h5_drop(hid_t id);
 

@@ -137,7 +137,7 @@ static void list_file(const struct experiment *x, int i, char *text, size_t size
     char list[SHOWN * (MAX_NAME + 2) + 32] = "";
     size_t n;
     const char *path = bare(t->group, &n);
-    hid_t file = H5Fopen(t->file, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t file = h5_open(t->file, H5F_ACC_RDONLY);
     hid_t group = file < 0 ? -1 : H5Gopen2(file, n ? t->group : "/", H5P_DEFAULT);
 
     if (!find_used(x, i, &used) && group >= 0 && !is_results(file, path, n) &&

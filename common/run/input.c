@@ -317,7 +317,7 @@ static int fill_hdf5(const struct trial *trial, struct tensors *t, struct origin
 
     if (why)
         return err_set("%s: %s", trial->file, why);
-    hid_t file = H5Fopen(trial->file, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t file = h5_open(trial->file, H5F_ACC_RDONLY);
     if (file < 0)
         return err_set("%s cannot be read as HDF5: %s", trial->file, h5_reason());
     group_text(trial, where, sizeof where);

@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <hdf5_hl.h>
 
 #include "common/base/err.h"
 #include "common/base/h5.h"
 #include "common/store/check_rows.h"
+#include "common/store/disk.h"
 #include "common/store/header.h"
 
 #define CHECK_COLUMN(...) COLUMN_OF(check_row, __VA_ARGS__)
@@ -122,13 +124,39 @@ static int put_counts(hid_t trial, const struct check_row *row, int n)
            h5_put_int(trial, "unjudged", unjudged);
 }
 
+/* A trial of a file that is written, and HDF5's descriptor, once more. */
+struct place {
+    hid_t file, trial;
+    int fd;
+};
+
+enum { SLACK_BYTES = 1 << 16 }; /* what HDF5 may take for groups and attributes */
+
+/* Space for a table of n rows, with its texts. */
+static int reserve_rows(const struct place *at, const struct check_row *row, int n)
+{
+    int64_t bytes = SLACK_BYTES;
+
+    for (int i = 0; i < n; i++) {
+        const char *const text[] = {row[i].tensor, row[i].check,   row[i].backend, row[i].kernel,
+                                    row[i].worst,  row[i].verdict, row[i].distance};
+        bytes += 2 * (int64_t)sizeof *row;
+        for (size_t k = 0; k < COUNT(text); k++)
+            bytes += 2 * (text[k] ? (int64_t)strlen(text[k]) + 32 : 0);
+    }
+    return disk_reserve(at->file, at->fd, bytes);
+}
+
 /* The new table takes the old one's place once it is on disk. */
-static int replace(hid_t trial, const hid_t made[2])
+static int replace(const struct place *at, const hid_t made[2])
 {
     static const char *const name[2] = {"check", "verdict"};
+    const hid_t trial = at->trial;
 
     if (H5Fflush(trial, H5F_SCOPE_LOCAL) < 0)
         return h5_cannot("write");
+    if (disk_reserve(at->file, at->fd, SLACK_BYTES))
+        return -1;
     for (int i = 0; i < 2; i++)
         if ((H5Lexists(trial, name[i], H5P_DEFAULT) > 0 &&
              H5Ldelete(trial, name[i], H5P_DEFAULT) < 0) ||
@@ -137,28 +165,40 @@ static int replace(hid_t trial, const hid_t made[2])
     return 0;
 }
 
-static int add(hid_t trial, const struct verdicts *list)
+static int put(const struct place *at, hid_t type, const struct check_row *row, int n)
+{
+    hid_t made[2] = {-1, -1};
+    int e = reserve_rows(at, row, n) || make(at->trial, type, row, n, made) || replace(at, made) ||
+            put_counts(at->trial, row, n);
+
+    if (!e && H5Fflush(at->file, H5F_SCOPE_LOCAL) < 0)
+        e = h5_cannot("write");
+    h5_drop(made[0]);
+    h5_drop(made[1]);
+    if (e) {
+        char why[512];
+        snprintf(why, sizeof why, "%s", err_text());
+        disk_trim(at->file, at->fd);
+        return err_set("%s", why);
+    }
+    return disk_trim(at->file, at->fd);
+}
+
+static int add(const struct place *at, const struct verdicts *list)
 {
     struct rows t = {.type = h5_row_type(check_columns, sizeof(struct check_row))};
     struct check_row *all = NULL;
-    hid_t made[2] = {-1, -1};
-    int n = 0, e = t.type < 0 || read_there(trial, &t, list->n);
+    int e = t.type < 0 || read_there(at->trial, &t, list->n);
 
     if (!e && !(all = calloc((size_t)t.there + (size_t)list->n + 1, sizeof *all)))
         e = err_set("no memory for %d verdicts", list->n);
-    if (!e)
-        n = joined(&t, list, all);
-    e = e || make(trial, t.type, all, n, made) || replace(trial, made) || put_counts(trial, all, n);
-    if (!e && H5Fflush(trial, H5F_SCOPE_LOCAL) < 0)
-        e = h5_cannot("write");
+    e = e || put(at, t.type, all, joined(&t, list, all));
     if (t.there) {
         const hsize_t there = (hsize_t)t.there;
         hid_t space = H5Screate_simple(1, &there, NULL);
         H5Dvlen_reclaim(t.type, space, H5P_DEFAULT, t.row);
         h5_drop(space);
     }
-    h5_drop(made[0]);
-    h5_drop(made[1]);
     h5_drop(t.type);
     free(t.row);
     free(all);
@@ -171,11 +211,15 @@ int checks_add(const char *file, int i, const struct verdicts *list)
 
     H5E_BEGIN_TRY
     {
-        hid_t f = H5Fopen(file, H5F_ACC_RDWR, H5P_DEFAULT), trial = -1;
-        e = f < 0 ? err_set("cannot be written: %s", h5_reason())
-                  : !header_schema(f) || (trial = header_trial(f, i)) < 0 || add(trial, list);
-        h5_drop(trial);
-        if (f >= 0 && H5Fclose(f) < 0 && !e)
+        struct place at = {h5_open(file, H5F_ACC_RDWR), -1, -1};
+        if (at.file < 0)
+            err_set("cannot be written: %s", h5_reason());
+        e = at.file < 0 || (at.fd = disk_own(at.file, file)) < 0 || !header_schema(at.file) ||
+            (at.trial = header_trial(at.file, i)) < 0 || add(&at, list);
+        h5_drop(at.trial);
+        if (at.fd >= 0)
+            close(at.fd);
+        if (at.file >= 0 && H5Fclose(at.file) < 0 && !e)
             e = h5_cannot("close");
     }
     H5E_END_TRY

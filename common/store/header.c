@@ -300,7 +300,7 @@ hid_t header_open(const char *name)
         return err_set("%s", strerror(errno));
     if (H5Fis_hdf5(name) == 0)
         return err_set("is no HDF5 file");
-    hid_t file = H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t file = h5_open(name, H5F_ACC_RDONLY);
     return file < 0 ? err_set("cannot be read: %s", h5_reason()) : file;
 }
 

@@ -171,7 +171,7 @@ int output_may_replace(const struct experiment *x, int force, struct output *o)
         return 0;
     H5E_BEGIN_TRY
     {
-        hid_t file = H5Fopen(o->file, H5F_ACC_RDONLY, H5P_DEFAULT);
+        hid_t file = h5_open(o->file, H5F_ACC_RDONLY);
         if (file >= 0) {
             e = judge(file, x, force, o);
         } else {

@@ -28,7 +28,7 @@
 
 #include "common/base/err.h"
 #include "common/base/h5.h"
-#include "common/base/number.h"
+#include "common/store/disk.h"
 #include "common/store/header.h"
 #include "common/store/output.h"
 #include "common/store/store.h"
@@ -47,44 +47,6 @@ struct store {
     const char *name; /* now: the part's, or the finished file's */
 };
 
-/* ---- space on the disk ---- */
-
-/* The file ends where HDF5 says, not where the reserved space does. */
-static int trim(struct store *s)
-{
-    hsize_t end;
-    if (H5Fget_filesize(s->file, &end) < 0)
-        return h5_cannot("see its size");
-    return ftruncate(s->fd, end) ? err_set("cannot cut it off: %s", strerror(errno)) : 0;
-}
-
-/* Space for so many bytes from `at` on.  Not every file system can reserve it; there, writes will
- * fail. */
-static int allocate(int fd, hsize_t at, int64_t bytes)
-{
-    char text[NUMBER_TEXT];
-    int e;
-
-    do
-        e = posix_fallocate(fd, at, bytes);
-    while (e == EINTR);
-    return !e || e == EOPNOTSUPP || e == EINVAL || e == ENOSYS
-               ? 0
-               : err_set("needs %s more: %s", number_bytes((double)bytes, text), strerror(e));
-}
-
-static int reserve(struct store *s, int64_t bytes)
-{
-    hsize_t end;
-
-    if (H5Fget_filesize(s->file, &end) < 0)
-        return h5_cannot("see its size");
-    if (!allocate(s->fd, end, bytes))
-        return 0;
-    trim(s);
-    return -1;
-}
-
 static int flush(struct store *s)
 {
     return H5Fflush(s->file, H5F_SCOPE_LOCAL) < 0 ? h5_cannot("write") : 0;
@@ -95,14 +57,14 @@ static int flush(struct store *s)
 static int write_result(struct store *s, int i, const struct result *r)
 {
     int64_t bytes = dump_bytes(s->x, r);
-    if (bytes < 0 || reserve(s, bytes))
+    if (bytes < 0 || disk_reserve(s->file, s->fd, bytes))
         return -1;
     hid_t trial = header_trial(s->file, i);
     int e = trial < 0 || (dump_write(trial, s->x, r) && err_at("trial %d", i + 1));
     h5_drop(trial);
     if (!e)
-        return trim(s);
-    trim(s); /* keeping the message that is there */
+        return disk_trim(s->file, s->fd);
+    disk_trim(s->file, s->fd); /* keeping the message that is there */
     return -1;
 }
 
@@ -213,7 +175,7 @@ static int make_image(const struct experiment *x, struct image *m)
 
 static int put_image(int fd, const struct image *m)
 {
-    if (allocate(fd, 0, (int64_t)m->n))
+    if (disk_allocate(fd, 0, (int64_t)m->n))
         return -1;
     for (size_t at = 0; at < m->n;) {
         ssize_t n = pwrite(fd, m->bytes + at, m->n - at, (off_t)at);
@@ -226,22 +188,6 @@ static int put_image(int fd, const struct image *m)
 
 /* ---- whose it is ---- */
 
-static const char IN_USE[] = "another program has it open";
-
-/* Whoever writes an HDF5 file holds a flock on it, and HDF5's readers one
- * that is shared.  If it is not in use this takes it. */
-static int in_use(int fd)
-{
-    return flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
-}
-
-static int is_named(int fd, const char *name)
-{
-    struct stat here, there;
-    return fstat(fd, &here) == 0 && lstat(name, &there) == 0 && here.st_dev == there.st_dev &&
-           here.st_ino == there.st_ino;
-}
-
 /* The part, locked, made where there is none; -1 after err_set().  Between
  * being opened and being locked it may have become another's, finished. */
 static int claim(const char *part)
@@ -250,31 +196,14 @@ static int claim(const char *part)
         int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
         if (fd < 0)
             return err_set("cannot be written: %s", strerror(errno));
-        if (in_use(fd)) {
+        if (disk_in_use(fd)) {
             close(fd);
-            return err_set("%s", IN_USE);
+            return disk_taken(part);
         }
-        if (is_named(fd, part))
+        if (disk_is_named(fd, part))
             return fd;
         close(fd);
     }
-}
-
-/* HDF5's own descriptor, once more, with the lock, whether or not HDF5 locks
- * files itself: that hangs on how it was built and on its environment.  -1
- * after err_set(). */
-static int own(hid_t file, const char *name)
-{
-    int *its = NULL, fd = -1;
-
-    if (H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&its) < 0)
-        return h5_cannot("see its descriptor");
-    if ((fd = fcntl(*its, F_DUPFD_CLOEXEC, 0)) < 0)
-        return err_set("%s", strerror(errno));
-    if (!in_use(fd) && is_named(fd, name))
-        return fd;
-    close(fd);
-    return err_set("%s", IN_USE);
 }
 
 /* Open the part that fd has locked; the lock goes over to HDF5.  -1 after err_set(). */
@@ -287,8 +216,8 @@ static hid_t open_part(const char *part, int fd)
     if (file < 0) {
         char why[200];
         snprintf(why, sizeof why, "%s", h5_reason());
-        if (in_use(fd))
-            err_set("%s", IN_USE);
+        if (disk_in_use(fd))
+            disk_taken(part);
         else
             err_set("cannot be read: %s", why);
     }
@@ -331,8 +260,8 @@ static int look_into_old(struct store *s, int force, int *fd, hid_t *old)
         return err_set("was not written by this program: move it away");
     *old = open_part(s->name, *fd);
     if (*old < 0) /* damaged, or another's by now */
-        return in_use(*fd) ? -1 : force ? 0 : err_advise(ADVICE_AGAIN);
-    int its = own(*old, s->name);
+        return disk_in_use(*fd) ? -1 : force ? 0 : err_advise(ADVICE_AGAIN);
+    int its = disk_own(*old, s->name);
     if (its < 0)
         return -1;
     close(*fd);
@@ -410,10 +339,10 @@ static int new_part(struct store *s)
     drop_image(&m);
     if (fd < 0)
         return -1;
-    int e = (s->file = open_part(fresh, fd)) < 0 || (s->fd = own(s->file, fresh)) < 0;
+    int e = (s->file = open_part(fresh, fd)) < 0 || (s->fd = disk_own(s->file, fresh)) < 0;
     if (!e && rename(fresh, s->name))
         e = err_set("%s", strerror(errno));
-    if (e && is_named(fd, fresh))
+    if (e && disk_is_named(fd, fresh))
         unlink(fresh);
     close(fd);
     return e ? -1 : 0;
@@ -435,7 +364,7 @@ static int begin(struct store *s, int how)
         err_at("%s", s->name);
     e = e || output_may_replace(s->x, how & STORE_REPLACE, &s->out) ||
         (new_part(s) && err_at("%s", s->name));
-    if (e && !st.st_size && is_named(fd, s->name))
+    if (e && !st.st_size && disk_is_named(fd, s->name))
         unlink(s->name);
     if (old >= 0)
         H5Fclose(old);
@@ -483,7 +412,7 @@ static int empty_unfinished(struct store *s)
         if (e)
             return err_set("trial %d is damaged; it can only be begun again", i + 1);
     }
-    return s->finished ? 0 : flush(s) || trim(s) ? -1 : 0;
+    return s->finished ? 0 : flush(s) || disk_trim(s->file, s->fd) ? -1 : 0;
 }
 
 static int same_experiment(struct store *s)
@@ -506,7 +435,7 @@ static int has_contents(const char *name)
 static int open_old(struct store *s)
 {
     if (s->finished) {
-        s->file = H5Fopen(s->name, H5F_ACC_RDONLY, H5P_DEFAULT);
+        s->file = h5_open(s->name, H5F_ACC_RDONLY);
         return s->file < 0 ? err_set("cannot be read: %s", h5_reason()) : 0;
     }
     int fd = claim(s->name);
@@ -514,7 +443,7 @@ static int open_old(struct store *s)
         return -1;
     s->file = open_part(s->name, fd);
     close(fd);
-    if (s->file < 0 || (s->fd = own(s->file, s->name)) < 0)
+    if (s->file < 0 || (s->fd = disk_own(s->file, s->name)) < 0)
         return -1;
     return 0;
 }
@@ -605,7 +534,7 @@ int store_write(struct store *s, int i, const struct result *r)
 /* Give the part its final name, if both are what they were. */
 static int become_final(struct store *s)
 {
-    if (!is_named(s->fd, s->name))
+    if (!disk_is_named(s->fd, s->name))
         return err_set(
             "another program has moved or replaced it: what this run wrote is not there");
     return output_replace(&s->out);
@@ -628,7 +557,7 @@ int store_close(struct store *s, int complete)
     {
         worthless = is_worthless(s);
         if (!s->finished)
-            e = (complete && has_all(s)) || flush(s) || trim(s);
+            e = (complete && has_all(s)) || flush(s) || disk_trim(s->file, s->fd);
         if (H5Fclose(s->file) < 0 && !e)
             e = h5_cannot("close");
     }
@@ -639,7 +568,8 @@ int store_close(struct store *s, int complete)
         e = become_final(s);
     if (e)
         err_at("%s", s->name);
-    if (!s->finished && (worthless || (s->whole && (e || !complete))) && is_named(s->fd, s->name))
+    if (!s->finished && (worthless || (s->whole && (e || !complete))) &&
+        disk_is_named(s->fd, s->name))
         unlink(s->name);
     if (s->fd >= 0)
         close(s->fd);

@@ -2,14 +2,12 @@
 #include "config.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/err.h"
 #include "common/base/gguf.h"
 #include "common/base/guess.h"
 #include "common/base/number.h"
-#include "common/base/quote.h"
 #include "common/plan/keys.h"
 #include "experiments/list.h"
 
@@ -185,37 +183,62 @@ static int no_operation(const char *name)
                   : err_set("no operation %s; run-ablation --list shows all", name);
 }
 
-/* The tensors of a GGUF file, a line for each. */
+static void list_tensor(FILE *to, const struct gguf_tensor *t, int width)
+{
+    char type[32], shape[128], bytes[32] = "-";
+
+    snprintf(type, sizeof type, "unknown(%" PRIu32 ")", t->type_id);
+    gguf_shape_text(t, shape, sizeof shape);
+    if (t->bytes >= 0)
+        snprintf(bytes, sizeof bytes, "%" PRId64, t->bytes);
+    fprintf(to, "%-*s %-8s %-24s %s\n", width, t->name, t->type ? t->type->name : type, shape,
+            bytes);
+}
+
+/* Of which shards the tensors are, where they are a shard's. */
+static void list_shards(FILE *to, const struct gguf *g, int64_t tensors)
+{
+    char why[1024];
+    const int missing = gguf_missing(g, why, sizeof why);
+
+    if (!g->shards)
+        return;
+    fprintf(to, "shards:");
+    for (const struct gguf *s = g; s; s = s->next)
+        fprintf(to, " %d", s->shard);
+    fprintf(to, " of %d", g->shards);
+    if (g->all && g->all != tensors)
+        fprintf(to, "; all have %" PRId64 " tensors", g->all);
+    if (missing)
+        fprintf(to, "; %d not read: %s", missing, why);
+    fputc('\n', to);
+}
+
+/* The tensors of a GGUF file and of the shards beside it, a line for each. */
 static int list_file(FILE *to, const char *file)
 {
     struct gguf *g = gguf_open(file);
-    int width = 6, e = 0;
-    int64_t bytes = 0;
-    char text[128];
+    int width = 6;
+    int64_t bytes = 0, n = 0;
+    char text[NUMBER_TEXT];
 
     if (!g)
         return -1;
-    for (int64_t i = 0; i < g->n_tensors; i++) {
-        const int n = (int)strlen(g->tensor[i].name);
-        width = n > width ? n : width;
-        bytes += g->tensor[i].bytes;
-    }
+    for (const struct gguf *s = g; s; s = s->next)
+        for (int64_t i = 0; i < s->n_tensors; i++) {
+            const int columns = (int)strlen(s->tensor[i].name);
+            width = columns > width ? columns : width;
+            bytes += s->tensor[i].bytes > 0 ? s->tensor[i].bytes : 0;
+        }
     fprintf(to, "%-*s %-8s %-24s %s\n", width, "tensor", "type", "shape", "bytes");
-    for (int64_t i = 0; !e && i < g->n_tensors; i++) {
-        const struct gguf_tensor *t = &g->tensor[i];
-        char *name = quote_controls(t->name);
-        gguf_shape_text(t, text, sizeof text);
-        e = name ? 0 : err_set("no memory");
-        if (name)
-            fprintf(to, "%-*s %-8s %-24s %" PRId64 "\n", width, name, t->type->name, text,
-                    t->bytes);
-        free(name);
-    }
-    if (!e)
-        fprintf(to, "GGUF version %d: %" PRId64 " tensors, %s; the slowest axis is first\n",
-                g->version, g->n_tensors, number_bytes((double)bytes, text));
+    for (const struct gguf *s = g; s; n += s->n_tensors, s = s->next)
+        for (int64_t i = 0; i < s->n_tensors; i++)
+            list_tensor(to, &s->tensor[i], width);
+    fprintf(to, "GGUF version %d: %" PRId64 " tensors, %s; the slowest axis is first\n", g->version,
+            n, number_bytes((double)bytes, text));
+    list_shards(to, g, n);
     gguf_close(g);
-    return e;
+    return 0;
 }
 
 int list(FILE *to, const char *name)

@@ -7,6 +7,7 @@
 
 #include "common/base/err.h"
 #include "common/base/locale.h"
+#include "common/base/quote.h"
 
 static _Thread_local char text[4096]; /* it may hold the text of a call */
 enum { HALF = sizeof text / 2 - 4 };
@@ -19,12 +20,22 @@ static void print(char *to, size_t size, const char *fmt, va_list ap)
     locale_end(was);
 }
 
+/* A message may hold names from a file. */
+static void make_printable(void)
+{
+    char raw[sizeof text];
+
+    memcpy(raw, text, sizeof raw);
+    quote_bytes(raw, strlen(raw), text, sizeof text);
+}
+
 int err_set(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     print(text, sizeof text, fmt, ap);
     va_end(ap);
+    make_printable();
     advice = 0;
     return -1;
 }
@@ -38,6 +49,7 @@ int err_at(const char *fmt, ...)
     va_end(ap);
     memcpy(what, text, sizeof what);
     snprintf(text, sizeof text, "%.*s: %.*s", HALF, where, HALF, what);
+    make_printable();
     return -1;
 }
 
@@ -48,6 +60,7 @@ int err_more(const char *fmt, ...)
     va_start(ap, fmt);
     print(text + n, sizeof text - n, fmt, ap);
     va_end(ap);
+    make_printable();
     return -1;
 }
 

@@ -7,8 +7,8 @@
 extern "C" {
 #endif
 
-/* Leave a message (one sentence, no newline); returns -1 so that a function
- * can end with it. */
+/* Leave a message (one sentence, no newline; made printable, see quote.h); returns -1 so that a
+ * function can end with it. */
 __attribute__((format(printf, 1, 2))) int err_set(const char *fmt, ...);
 /* The same in a function of C that returns a pointer. */
 #define err_null(...) (err_set(__VA_ARGS__), NULL)

@@ -19,8 +19,8 @@
 #include "common/base/err.h"
 #include "common/base/file.h"
 #include "common/base/gguf.h"
-#include "common/base/guess.h"
 #include "common/base/number.h"
+#include "common/base/quote.h"
 
 static const struct gguf_type types[] = {
     {0, "f32", 1, 4},         {1, "f16", 1, 2},         {2, "q4_0", 32, 18},
@@ -38,10 +38,17 @@ static const struct gguf_type types[] = {
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* The bytes of a key's value, by its type; a string and an array say theirs themselves. */
-enum { U32 = 4, STRING = 8, ARRAY = 9, N_VALUES = 13 };
+enum { U32 = 4, F32 = 6, STRING = 8, ARRAY = 9, U64 = 10, I64 = 11, N_VALUES = 13 };
 static const unsigned char value_bytes[N_VALUES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
+/* Is a value of that type a whole number? */
+static int is_whole(uint64_t type)
+{
+    return type < F32 || type == U64 || type == I64;
+}
+
 /* What stands in every key and every tensor: a name, types, lengths. */
+enum { MAX_SHARDS = 65535 }; /* a u16 */
 enum { LEAST_KEY = 8 + 4 + 1, LEAST_TENSOR = 8 + 1 + 4 + 8 + 4 + 8 };
 
 /* ---- what is left of the file ---- */
@@ -97,14 +104,10 @@ static int is_word(const struct word *w, const char *text)
     return w->n == strlen(text) && memcmp(w->c, text, w->n) == 0;
 }
 
-/* For messages: cut to fit, control characters as '?'. */
+/* Printable, cut to fit. */
 static const char *word_text(const struct word *w, char text[GGUF_NAME])
 {
-    const size_t n = w->n < GGUF_NAME ? w->n : GGUF_NAME - 1;
-
-    for (size_t i = 0; i < n; i++)
-        text[i] = w->c[i] < 0x20 || w->c[i] == 0x7f ? '?' : (char)w->c[i];
-    text[n] = 0;
+    quote_bytes((const char *)w->c, w->n, text, GGUF_NAME);
     return text;
 }
 
@@ -132,6 +135,7 @@ struct reader {
     struct cursor c;
     size_t size; /* of the file */
     uint64_t alignment;
+    int64_t split_no, split_count;
     const unsigned char *mapped; /* to be unmapped; or NULL */
     struct gguf_tensor *tensor;
     struct word *word; /* names of keys, then of tensors */
@@ -210,6 +214,26 @@ static int read_alignment(struct reader *r, uint64_t type)
     return 0;
 }
 
+/* Where a key about shards belongs; NULL: the key is another. */
+static int64_t *split_of(struct reader *r, const struct word *key)
+{
+    return is_word(key, "split.no")              ? &r->split_no
+           : is_word(key, "split.count")         ? &r->split_count
+           : is_word(key, "split.tensors.count") ? &r->g.all
+                                                 : NULL;
+}
+
+/* Its value, a whole number; one that cannot be right is none. */
+static int read_split(struct reader *r, const char *name, uint64_t type, int64_t *to)
+{
+    uint64_t x;
+
+    if (take_number(&r->c, value_bytes[type], &x))
+        return err_set("ends within key %s", name);
+    *to = x < INT32_MAX ? (int64_t)x : 0;
+    return 0;
+}
+
 static int read_key(struct reader *r, int64_t i)
 {
     struct word *key = &r->word[i], text;
@@ -227,6 +251,8 @@ static int read_key(struct reader *r, int64_t i)
         return err_set("key %s has type %" PRIu64 ": 0 to %d are known", name, type, N_VALUES - 1);
     if (type == ARRAY)
         return skip_array(r, name);
+    if (is_whole(type) && split_of(r, key))
+        return read_split(r, name, type, split_of(r, key));
     if (type == STRING ? take_word(&r->c, &text) : !take(&r->c, value_bytes[type]))
         return err_set("ends within key %s", name);
     return 0;
@@ -239,6 +265,10 @@ static int read_keys(struct reader *r)
     for (int64_t i = 0; i < r->g.n_keys; i++)
         if (read_key(r, i))
             return -1;
+    const int is_shard = r->split_count > 1 && r->split_count <= MAX_SHARDS && r->split_no >= 0 &&
+                         r->split_no < r->split_count;
+    r->g.shard = is_shard ? (int)r->split_no + 1 : 0;
+    r->g.shards = is_shard ? (int)r->split_count : 0;
     const struct word *again = twice(r->word, r->g.n_keys);
     return again ? err_set("key %s is there twice", word_text(again, text)) : 0;
 }
@@ -253,53 +283,84 @@ static const struct gguf_type *type_of(uint64_t id)
     return NULL;
 }
 
-/* Its axes, from rank to bytes; they are slowest first from now on. */
+/* Its axes; they are slowest first from now on.  An axis of length 0 counts as 1 here, so that the
+ * lengths can be multiplied in any order. */
 static int read_axes(struct reader *r, struct gguf_tensor *t)
 {
     uint64_t rank, n, elements = 1;
 
     if (take_number(&r->c, 4, &rank))
         return err_set("ends within tensor %s", t->name);
-    if (rank < 1 || rank > GGUF_RANK)
-        return err_set("tensor %s has %" PRIu64 " axes: 1 to %d", t->name, rank, GGUF_RANK);
-    t->rank = (int)rank;
-    for (int i = t->rank - 1; i >= 0; i--) {
+    t->rank = (uint32_t)rank;
+    if (rank > GGUF_RANK)
+        return take(&r->c, 8 * rank) ? 0 : err_set("ends within tensor %s", t->name);
+    for (int i = (int)rank - 1; i >= 0; i--) {
         if (take_number(&r->c, 8, &n))
             return err_set("ends within tensor %s", t->name);
-        if (!n)
-            return err_set("tensor %s has an axis of length 0", t->name);
-        if (n > INT64_MAX || __builtin_mul_overflow(elements, n, &elements) || elements > INT64_MAX)
+        if (n > INT64_MAX || __builtin_mul_overflow(elements, n ? n : 1, &elements) ||
+            elements > INT64_MAX)
             return err_set("tensor %s has more than 2^63 elements", t->name);
         t->dim[i] = (int64_t)n;
     }
     return 0;
 }
 
+/* Its elements in a row, and its rows; a scalar is a row of one. */
+static int64_t row_of(const struct gguf_tensor *t)
+{
+    return t->rank ? t->dim[t->rank - 1] : 1;
+}
+
+static int64_t rows_of(const struct gguf_tensor *t)
+{
+    int64_t rows = 1;
+    for (uint32_t i = 0; i + 1 < t->rank; i++)
+        rows *= t->dim[i];
+    return rows;
+}
+
 /* Its type, and the bytes that follow from that. */
 static int read_type(struct reader *r, struct gguf_tensor *t)
 {
-    const int64_t row = t->dim[t->rank - 1];
     uint64_t id, blocks;
 
     if (take_number(&r->c, 4, &id))
         return err_set("ends within tensor %s", t->name);
+    t->type_id = (uint32_t)id;
     t->type = type_of(id);
-    if (!t->type)
-        return err_set("tensor %s has type %" PRIu64 ", which is not known", t->name, id);
-    if (row % t->type->block)
-        return err_set("tensor %s has rows of %" PRId64 ": %s has blocks of %d", t->name, row,
-                       t->type->name, t->type->block);
-    blocks = (uint64_t)(row / t->type->block);
-    for (int i = 0; i < t->rank - 1; i++)
-        blocks *= (uint64_t)t->dim[i]; /* fewer than the elements */
+    t->bytes = -1;
+    if (!t->type || t->rank > GGUF_RANK || row_of(t) % t->type->block)
+        return 0;
+    blocks = (uint64_t)(row_of(t) / t->type->block) * (uint64_t)rows_of(t);
     if (__builtin_mul_overflow(blocks, (uint64_t)t->type->bytes, &blocks) || blocks > INT64_MAX)
         return err_set("tensor %s has more than 2^63 bytes", t->name);
     t->bytes = (int64_t)blocks;
     return 0;
 }
 
-/* One tensor; its offset. */
-static int read_tensor(struct reader *r, int64_t i, uint64_t *offset)
+int gguf_check(const struct gguf_tensor *t)
+{
+    char shape[128];
+
+    if (t->is_cut)
+        return err_set("%s: the name of tensor %s... has %" PRIu64 " bytes, too many to be read",
+                       t->file, t->name, t->name_bytes);
+    if (t->rank > GGUF_RANK)
+        return err_set("%s: tensor %s has %" PRIu32 " axes, at most %d are read", t->file, t->name,
+                       t->rank, GGUF_RANK);
+    if (!t->type)
+        return err_set("%s: tensor %s has type %" PRIu32 ", which is not known", t->file, t->name,
+                       t->type_id);
+    if (t->bytes < 0)
+        return err_set("%s: tensor %s has rows of %" PRId64 ": %s has blocks of %d", t->file,
+                       t->name, row_of(t), t->type->name, t->type->block);
+    if (t->data)
+        return 0;
+    gguf_shape_text(t, shape, sizeof shape);
+    return err_set("%s: tensor %s is %s: it has no elements", t->file, t->name, shape);
+}
+
+static int read_name(struct reader *r, int64_t i)
 {
     struct gguf_tensor *t = &r->tensor[i];
     struct word *name = &r->word[i];
@@ -309,14 +370,19 @@ static int read_tensor(struct reader *r, int64_t i, uint64_t *offset)
         return err_set("ends within tensor %" PRId64 " of %" PRId64, i + 1, r->g.n_tensors);
     if (!name->n)
         return err_set("tensor %" PRId64 " has no name", i + 1);
-    word_text(name, text);
-    if (name->n >= GGUF_NAME)
-        return err_set("the name of tensor %s... has %zu bytes, %d at most", text, name->n,
-                       GGUF_NAME - 1);
-    if (memcmp(text, name->c, name->n) != 0)
-        return err_set("the name of tensor %s has a control character", text);
-    memcpy(t->name, text, sizeof text);
-    if (read_axes(r, t) || read_type(r, t))
+    t->is_cut = quote_bytes((const char *)name->c, name->n, text, sizeof text) < name->n;
+    t->name_bytes = name->n;
+    t->file = r->g.file;
+    t->name = strdup(text);
+    return t->name ? 0 : err_set("no memory for its %" PRId64 " tensors", r->g.n_tensors);
+}
+
+/* One tensor; its offset. */
+static int read_tensor(struct reader *r, int64_t i, uint64_t *offset)
+{
+    struct gguf_tensor *t = &r->tensor[i];
+
+    if (read_name(r, i) || read_axes(r, t) || read_type(r, t))
         return -1;
     if (take_number(&r->c, 8, offset))
         return err_set("ends within tensor %s", t->name);
@@ -331,6 +397,8 @@ static int place(const struct reader *r, struct gguf_tensor *t, uint64_t from, u
 {
     char its[NUMBER_TEXT], files[NUMBER_TEXT];
 
+    if (t->bytes <= 0)
+        return 0; /* it has none, or nobody knows how many */
     if (from > r->size || offset > r->size - from || (uint64_t)t->bytes > r->size - from - offset)
         return err_set("tensor %s ends at %s, the file at %s", t->name,
                        number_bytes((double)from + (double)offset + (double)t->bytes, its),
@@ -392,7 +460,7 @@ struct gguf *gguf_parse(const char *file, const unsigned char *bytes, size_t n)
     return &r->g;
 }
 
-struct gguf *gguf_open(const char *file)
+struct gguf *gguf_open_alone(const char *file)
 {
     const char *why = file_unreadable(file);
     const int fd = why ? -1 : open(file, O_RDONLY | O_CLOEXEC);
@@ -422,37 +490,15 @@ void gguf_close(struct gguf *g)
 {
     struct reader *r = (struct reader *)g;
 
-    if (!r)
-        return;
-    if (r->mapped)
-        munmap((void *)r->mapped, r->size);
-    free(r->tensor);
-    free(r);
-}
-
-/* ---- what it holds ---- */
-
-const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name)
-{
-    struct guess like = {name, NULL, 0};
-
-    for (int64_t i = 0; i < g->n_tensors; i++)
-        if (strcmp(g->tensor[i].name, name) == 0)
-            return &g->tensor[i];
-    for (int64_t i = 0; i < g->n_tensors; i++)
-        guess_among(&like, g->tensor[i].name);
-    err_set("%s: no tensor %s", g->file, name);
-    if (like.best)
-        err_more("; like it: %s", like.best);
-    return NULL;
-}
-
-void gguf_shape_text(const struct gguf_tensor *t, char *text, size_t size)
-{
-    size_t used = 0;
-
-    for (int i = 0; i < t->rank && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, i ? "," : "[", t->dim[i]);
-    if (used < size)
-        snprintf(text + used, size - used, "]");
+    while (r) {
+        struct reader *next = (struct reader *)r->g.next;
+        if (r->mapped)
+            munmap((void *)r->mapped, r->size);
+        for (int64_t i = 0; r->tensor && i < r->g.n_tensors; i++)
+            free(r->tensor[i].name);
+        free(r->tensor);
+        free(r->g.own);
+        free(r);
+        r = next;
+    }
 }

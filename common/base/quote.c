@@ -1,4 +1,4 @@
-/* Quotes a user's text for a terminal or a shell (quote.h). */
+/* Quotes text for a terminal or a shell (quote.h). */
 #include "config.h"
 
 #include <ctype.h>
@@ -8,24 +8,54 @@
 
 #include "common/base/quote.h"
 
-/* ASCII's, and those that UTF-8 writes as C2 80 to C2 9F. */
-static int is_control(const unsigned char *c)
+int quote_printable(const char *text, size_t n)
 {
-    return *c < 0x20 || *c == 0x7f || (c[0] == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f);
+    const unsigned char *c = (const void *)text;
+    const int more = *c < 0x80 ? 0 : *c < 0xc2 ? -1 : *c < 0xe0 ? 1 : *c < 0xf0 ? 2 : 3;
+    unsigned code = more < 1 ? *c : *c & (0x3fu >> more);
+
+    if (more < 0 || *c > 0xf4 || (size_t)more >= n)
+        return 0;
+    for (int i = 1; i <= more; i++) {
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (c[i] & 0x3fu);
+    }
+    const int too_long = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
+    const int bidi = (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+    return too_long || bidi || code < 0x20 || (code >= 0x7f && code < 0xa0) || code > 0x10ffff ||
+                   (code >= 0xd800 && code < 0xe000) || (code & 0xfffe) == 0xfffe
+               ? 0
+               : more + 1;
+}
+
+size_t quote_bytes(const char *text, size_t n, char *to, size_t size)
+{
+    size_t at = 0, used = 0;
+
+    while (at < n) {
+        const int good = quote_printable(text + at, n - at);
+        const size_t takes = good ? (size_t)good : 4;
+        if (used + takes >= size)
+            break;
+        if (good)
+            memcpy(to + used, text + at, takes);
+        else
+            snprintf(to + used, size - used, "\\x%02x", (unsigned char)text[at]);
+        at += good ? (size_t)good : 1;
+        used += takes;
+    }
+    to[used] = 0;
+    return at;
 }
 
 char *quote_controls(const char *text)
 {
-    size_t size = 4 * strlen(text) + 1;
-    char *quoted = malloc(size), *to = quoted;
+    const size_t n = strlen(text), size = 4 * n + 1;
+    char *quoted = malloc(size);
 
-    for (const unsigned char *c = (const void *)text; quoted && *c; c++)
-        if (is_control(c))
-            to += snprintf(to, quoted + size - to, "\\x%02x", *c);
-        else
-            *to++ = (char)*c;
     if (quoted)
-        *to = 0;
+        quote_bytes(text, n, quoted, size);
     return quoted;
 }
 

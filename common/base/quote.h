@@ -1,10 +1,19 @@
-/* quote.h - text of a user's as a terminal or a shell should get it. */
+/* quote.h - text of a user's or a file's as a terminal, a record or a shell should get it.
+ *
+ * A file may have any bytes in its names.  What is printed of them has no control character (ASCII's,
+ * DEL, U+0080 to U+009F), none that changes the direction of writing, and no byte that is not UTF-8:
+ * each byte of these is written as \xHH. */
 #ifndef QUOTE_H
 #define QUOTE_H
 
 #include <stddef.h>
 
-/* Each control character as \xHH.  To be freed; NULL: no memory. */
+/* The bytes of the character at `text`, which has n bytes and one at least; 0: it is none, or is not
+ * to be printed. */
+int quote_printable(const char *text, size_t n);
+/* The n bytes of `text`, printable, in `size` bytes of `to`: how many of them fit. */
+size_t quote_bytes(const char *text, size_t n, char *to, size_t size);
+/* The same of all of a text.  To be freed; NULL: no memory. */
 char *quote_controls(const char *text);
 /* One word of a shell's command: 'it'\''s', or the text as it is where every
  * shell reads that alike.  With `always` the quotes stand in any case.  To be

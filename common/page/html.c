@@ -5,40 +5,19 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/quote.h"
 #include "common/page/html.h"
 
 enum { MAX_TEXT = 400, MAX_LINES = 1 << 16 };
 
-/* The length of the character of UTF-8 at c, which XML allows; 0: it is none. */
-static int character(const unsigned char *c)
-{
-    const int more = *c < 0x80 ? 0 : *c < 0xc2 ? -1 : *c < 0xe0 ? 1 : *c < 0xf0 ? 2 : 3;
-    unsigned code = more < 1 ? *c : *c & (0x3fu >> more);
-
-    if (more < 0 || *c > 0xf4)
-        return 0;
-    for (int i = 1; i <= more; i++) {
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (c[i] & 0x3fu);
-    }
-    const int too_long = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
-    const int bidi = (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
-    return too_long || bidi || code < 0x20 || (code >= 0x7f && code < 0xa0) || code > 0x10ffff ||
-                   (code >= 0xd800 && code < 0xe000) || (code & 0xfffe) == 0xfffe
-               ? 0
-               : more + 1;
-}
-
 static void write_text(FILE *to, const char *text, size_t max, const char *also)
 {
-    const unsigned char *c = (const void *)text;
     static const char special[] = "&<>\"'";
     static const char *const reference[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
 
-    for (size_t n = 0; *c; n++) {
-        const char *s = strchr(special, *c);
-        const int bytes = strchr(also, *c) ? 1 : character(c);
+    for (size_t n = 0; *text; n++) {
+        const char *s = strchr(special, *text);
+        const int bytes = strchr(also, *text) ? 1 : quote_printable(text, strnlen(text, 4));
         if (n == max) {
             fputs("…", to);
             return;
@@ -46,10 +25,10 @@ static void write_text(FILE *to, const char *text, size_t max, const char *also)
         if (s)
             fputs(reference[s - special], to);
         else if (bytes)
-            fwrite(c, 1, (size_t)bytes, to);
+            fwrite(text, 1, (size_t)bytes, to);
         else
-            fprintf(to, "\\x%02x", *c);
-        c += bytes ? bytes : 1;
+            fprintf(to, "\\x%02x", (unsigned char)*text);
+        text += bytes ? bytes : 1;
     }
 }
 

@@ -149,10 +149,10 @@ int model_open(struct model *m, const struct trial *t)
                 return err_set("tensor: %s and %s are both to be %s", m->taken[i].tensor->name,
                                name, o->arg[arg].name);
         *new = (struct taken){arg, gguf_find(m->file, name)};
-        if (!new->tensor)
+        if (!new->tensor || gguf_check(new->tensor))
             return -1;
         if (check_type(o, new))
-            return err_at("%s", t->file);
+            return err_at("%s", new->tensor->file);
         m->n++;
     }
     return e < 0 ? -1 : m->n ? 0 : err_set("tensor: a name is missing");
@@ -172,12 +172,12 @@ const char *model_shape(const struct call *f, int arg)
     return a->flags & BYTES ? a->stands_for : op_shape(f, arg);
 }
 
-static int other_shape(const struct model *m, const struct taken *t, const char *than)
+static int other_shape(const struct taken *t, const char *than)
 {
     char shape[128];
 
     gguf_shape_text(t->tensor, shape, sizeof shape);
-    return err_set("%s: %s is %s, %s", m->file->file, t->tensor->name, shape, than);
+    return err_set("%s: %s is %s, %s", t->tensor->file, t->tensor->name, shape, than);
 }
 
 /* The parameter that is this axis, or NULL. */
@@ -189,7 +189,7 @@ static const struct param *size_of(const struct op *o, char letter)
     return NULL;
 }
 
-static int set_size(const struct model *m, const struct taken *t, struct call *f, char letter,
+static int set_size(const struct taken *t, struct call *f, char letter,
                     int64_t n, int is_given)
 {
     const struct param *p = size_of(f->op, letter);
@@ -199,18 +199,18 @@ static int set_size(const struct model *m, const struct taken *t, struct call *f
         return 0; /* it follows from others, and is compared when it is read */
     if (is_given && DIM(f, letter) != n) {
         snprintf(than, sizeof than, "%s = %" PRId64, p->name, DIM(f, letter));
-        return other_shape(m, t, than);
+        return other_shape(t, than);
     }
     if (n < p->min || n > p->max) {
         snprintf(than, sizeof than, "%s is %" PRId64 " to %" PRId64, p->name, p->min, p->max);
-        return other_shape(m, t, than);
+        return other_shape(t, than);
     }
     DIM(f, letter) = n;
     return 0;
 }
 
 /* Axes before the last two are more rows; a vector is one row. */
-static int set_sizes(const struct model *m, const struct taken *t, struct call *f,
+static int set_sizes(const struct taken *t, struct call *f,
                      model_given *given, const void *data)
 {
     const char *shape = model_shape(f, t->arg);
@@ -220,21 +220,21 @@ static int set_sizes(const struct model *m, const struct taken *t, struct call *
     char than[128];
     int e = 0;
 
-    if (!matrix && rank != g->rank) {
+    if (!matrix && rank != (int)g->rank) {
         snprintf(than, sizeof than, "%s's %s has %d axes", f->op->name, f->op->arg[t->arg].name,
                  rank);
-        return other_shape(m, t, than);
+        return other_shape(t, than);
     }
-    for (int i = 0; i < g->rank; i++)
-        dim[!matrix ? i : i == g->rank - 1] *= g->dim[i];
+    for (int i = 0; i < (int)g->rank; i++)
+        dim[!matrix ? i : i == (int)g->rank - 1] *= g->dim[i];
     for (int i = 0; !e && i < rank; i++) {
         const struct param *p = size_of(f->op, shape[i]);
-        e = set_size(m, t, f, shape[i], dim[i], p && given(p->name, data));
+        e = set_size(t, f, shape[i], dim[i], p && given(p->name, data));
     }
     return e;
 }
 
-static int set_format(const struct model *m, const struct taken *t, struct call *f,
+static int set_format(const struct taken *t, struct call *f,
                       model_given *given, const void *data)
 {
     const char *type = t->tensor->type->name;
@@ -245,7 +245,7 @@ static int set_format(const struct model *m, const struct taken *t, struct call 
     const struct param *p = op_param(f->op, "format", &place);
     const char *now = p->choices[f->choice[place]];
     if (given(p->name, data) && strcmp(now, type) != 0)
-        return err_set("%s: %s is %s, format = %s", m->file->file, t->tensor->name, type, now);
+        return err_set("%s: %s is %s, format = %s", t->tensor->file, t->tensor->name, type, now);
     return choice_set("format", type, p->choices, &f->choice[place]);
 }
 
@@ -253,8 +253,8 @@ int model_sizes(const struct model *m, struct call *f, model_given *given, const
 {
     int e = 0;
     for (int i = 0; !e && i < m->n; i++)
-        e = set_format(m, &m->taken[i], f, given, data) ||
-            set_sizes(m, &m->taken[i], f, given, data);
+        e = set_format(&m->taken[i], f, given, data) ||
+            set_sizes(&m->taken[i], f, given, data);
     return e ? -1 : 0;
 }
 
@@ -269,6 +269,6 @@ int model_format(const struct model *m, struct call *f)
 {
     int e = 0;
     for (int i = 0; !e && i < m->n; i++)
-        e = set_format(m, &m->taken[i], f, none_given, NULL);
+        e = set_format(&m->taken[i], f, none_given, NULL);
     return e;
 }

@@ -2,11 +2,9 @@
 #include "config.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/grow.h"
-#include "common/base/quote.h"
 #include "common/plan/settings.h"
 #include "common/report/head.h"
 #include "common/report/time_text.h"
@@ -82,10 +80,8 @@ static void unused(const struct screen *s, const struct experiment *x)
 
     for (int i = 0; i < x->n; i++) {
         unused_datasets(x, i, text, sizeof text);
-        char *quoted = *text ? quote_controls(text) : NULL; /* it has names from a file */
-        if (quoted)
-            say(s, 2, "%s", quoted);
-        free(quoted);
+        if (*text)
+            say(s, 2, "%s", text);
     }
 }
 

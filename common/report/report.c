@@ -147,8 +147,8 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     row_add(&row, "%s", tensor);
     if (p->group.trips)
         trips_cells(&row, ran);
-    row_add(&row, "%s",
-            counts_text(counts_of(&r->verdicts, ran_name(ran)), p->screen.colour, text));
+    row_add_printable(&row,
+                      counts_text(counts_of(&r->verdicts, ran_name(ran)), p->screen.colour, text));
     table_row(&p->group.table, &p->screen, &row, first);
     if (ran == &r->ran[YARDSTICK]) {
         struct verdict v = {.check = ""};
@@ -206,12 +206,14 @@ static void again_line(const struct report *p, const struct baseline *b, const s
 static void unjudged_line(const struct report *p, const struct verdict *v)
 {
     const struct screen *s = &p->screen;
-    char why[40];
+    char why[40], backend[MAX_CELL], text[2 * MAX_CELL];
 
     snprintf(why, sizeof why, "sure only to %.2g", v->bound);
-    say(s, 6, "%s %s, %s: %s%s%s: %s", v->backend, v->check, v->tensor,
-        colour_begin(s->colour, YELLOW), verdict_word(v), colour_end(s->colour),
-        v->why ? v->why : why);
+    quote_bytes(v->backend, strlen(v->backend), backend, sizeof backend);
+    snprintf(text, sizeof text, "%s %s, %s: %s%s%s: %s", backend, v->check, v->tensor,
+             colour_begin(s->colour, YELLOW), verdict_word(v), colour_end(s->colour),
+             v->why ? v->why : why);
+    say_printable(s, 6, text);
 }
 
 /* The name of the measure with a space, or "" of the largest element. */
@@ -264,9 +266,11 @@ static void check_records(struct report *p, int i, const struct result *r)
     trips_tsv(p->screen.to, i + 1, r);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
+        char backend[MAX_CELL]; /* another program's name, from a dump */
+        quote_bytes(v->backend, strlen(v->backend), backend, sizeof backend);
         fprintf(p->screen.to,
                 "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\t%s\n", i + 1,
-                v->backend, v->kernel, v->check, v->tensor, v->error, v->bound, verdict_word(v),
+                backend, v->kernel, v->check, v->tensor, v->error, v->bound, verdict_word(v),
                 v->judged, v->elements, v->distance, line);
     }
 }
@@ -518,8 +522,12 @@ void report_error(struct report *p, int i, const char *reason)
     } else {
         begin_table(p, i);
         no_row(p, i);
-        say(&p->screen, 6, "%sFAILED%s: %s", colour_begin(p->screen.colour, RED),
-            colour_end(p->screen.colour), why);
+        char *line = NULL;
+        if (asprintf(&line, "%sFAILED%s: %s", colour_begin(p->screen.colour, RED),
+                     colour_end(p->screen.colour), why) < 0)
+            line = NULL;
+        say_printable(&p->screen, 6, line ? line : why);
+        free(line);
         again_line(p, NULL, &p->x->trial[i]);
     }
     free(quoted);
@@ -550,17 +558,20 @@ static void comparison_line(const struct report *p, int i, const struct comparis
     const struct screen *s = &p->screen;
     const struct timing *t = compared(c);
     const int red = s->colour && c->pace == SLOWER;
-    char was[NUMBER_TEXT], is[NUMBER_TEXT], name[160] = "";
+    char was[NUMBER_TEXT], is[NUMBER_TEXT], name[160] = "", text[2 * MAX_CELL];
 
     if (t->runs)
         snprintf(name, sizeof name, ", %s %s %s", t->backend, t->kernel, t->pass);
-    if (c->pace == NOT_COMPARED)
+    if (c->pace == NOT_COMPARED) {
         say(s, 6, "trial %d%s: not compared, %s", i + 1, name, c->why);
-    else
-        say(s, 6, "trial %d%s: was %s, is %s, ratio %.3f, noise %.3f, limit %.3f: %s%s%s", i + 1,
-            name, number_seconds(c->was.median, was), number_seconds(c->is.median, is),
-            c->is.median / c->was.median, c->noise / c->was.median, c->limit / c->was.median,
-            colour_begin(red, RED), words[c->pace], colour_end(red));
+        return;
+    }
+    snprintf(text, sizeof text,
+             "trial %d%s: was %s, is %s, ratio %.3f, noise %.3f, limit %.3f: %s%s%s", i + 1, name,
+             number_seconds(c->was.median, was), number_seconds(c->is.median, is),
+             c->is.median / c->was.median, c->noise / c->was.median, c->limit / c->was.median,
+             colour_begin(red, RED), words[c->pace], colour_end(red));
+    say_printable(s, 6, text);
 }
 
 /* Its value is the ratio, its bound the largest that is not slower. */

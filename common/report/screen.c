@@ -9,6 +9,7 @@
 
 #include "common/base/colour.h"
 #include "common/base/number.h"
+#include "common/base/quote.h"
 #include "common/report/screen.h"
 
 enum { NO_TERMINAL = 120, NARROWEST = 40, WIDEST = 1000 };
@@ -97,6 +98,24 @@ static size_t one_line(const char *text, int columns)
     return at > text ? (size_t)(at - text) : strcspn(text, " ") ? strcspn(text, " ") : 1;
 }
 
+void say_printable(const struct screen *s, int indent, const char *text)
+{
+    const char *at = text;
+
+    if (s->tsv) {
+        fprintf(s->to, "# %s\n", text);
+        return;
+    }
+    const int more = hanging(at);
+    do {
+        const int left = indent + (at == text ? 0 : more);
+        const size_t n = one_line(at, s->width - left);
+        fprintf(s->to, "%*s%.*s\n", left, "", (int)n, at);
+        at += n;
+        at += strspn(at, " ");
+    } while (*at);
+}
+
 void say(const struct screen *s, int indent, const char *fmt, ...)
 {
     char *text = NULL;
@@ -106,19 +125,8 @@ void say(const struct screen *s, int indent, const char *fmt, ...)
     if (vasprintf(&text, fmt, ap) < 0)
         text = NULL;
     va_end(ap);
-    if (s->tsv) {
-        fprintf(s->to, "# %s\n", text ? text : "");
-        free(text);
-        return;
-    }
-    const char *at = text ? text : "";
-    const int more = hanging(at);
-    do {
-        const int left = indent + (at == text ? 0 : more);
-        const size_t n = one_line(at, s->width - left);
-        fprintf(s->to, "%*s%.*s\n", left, "", (int)n, at);
-        at += n;
-        at += strspn(at, " ");
-    } while (*at);
+    char *printable = text ? quote_controls(text) : NULL;
+    say_printable(s, indent, printable ? printable : "");
+    free(printable);
     free(text);
 }

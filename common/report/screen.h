@@ -16,9 +16,12 @@ struct screen {
 struct screen screen_of(FILE *to, int tsv);
 
 /* Print a line behind `indent` spaces; what does not fit continues further right, at the column
- * behind the first run of spaces after a word ("skipped     ..."), if there is one. */
+ * behind the first run of spaces after a word ("skipped     ..."), if there is one.  The text is made
+ * printable (quote.h): it may hold names from a file. */
 void say(const struct screen *s, int indent, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same of text that is printable already, and may have colours. */
+void say_printable(const struct screen *s, int indent, const char *text);
 
 /* The columns that UTF-8 text takes; sequences of colour take none. */
 int text_columns(const char *text);

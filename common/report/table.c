@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "common/base/quote.h"
 #include "common/report/table.h"
 
 enum { GAP = 2, NARROW_WORDS = 12, NARROWEST_WORDS = 6 };
@@ -136,13 +137,21 @@ void table_head(const struct table *t, const struct screen *s)
 
 void row_add(struct row *r, const char *fmt, ...)
 {
+    char text[MAX_CELL];
     va_list ap;
 
     if (r->n == MAX_COLUMNS)
         return;
     va_start(ap, fmt);
-    vsnprintf(r->cell[r->n++], MAX_CELL, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    quote_bytes(text, strlen(text), r->cell[r->n++], MAX_CELL);
+}
+
+void row_add_printable(struct row *r, const char *text)
+{
+    if (r->n < MAX_COLUMNS)
+        snprintf(r->cell[r->n++], MAX_CELL, "%s", text);
 }
 
 /* "  12  rows=64 columns=65": the settings of a trial above its rows. */
@@ -154,7 +163,7 @@ static void settings_line(const struct table *t, const struct screen *s, const s
     for (int i = 1; i <= t->n_settings && at < (int)sizeof text; i++)
         if (strcmp(r->cell[i], "-") != 0)
             at += snprintf(text + at, sizeof text - at, " %s=%s", t->column[i].head, r->cell[i]);
-    say(s, 0, "%s", text);
+    say_printable(s, 0, text);
 }
 
 void table_row(const struct table *t, const struct screen *s, const struct row *r, int first)

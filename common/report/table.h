@@ -34,7 +34,10 @@ void table_add(struct table *t, const char *head, int width, enum alignment a, i
 void table_fit(struct table *t, int width);
 void table_head(const struct table *t, const struct screen *s);
 
+/* The text is made printable (quote.h). */
 void row_add(struct row *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Text that is printable already, and may have colours. */
+void row_add_printable(struct row *r, const char *text);
 /* The first n_settings + 1 cells are the trial's; they are printed if `first`. */
 void table_row(const struct table *t, const struct screen *s, const struct row *r, int first);
 

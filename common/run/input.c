@@ -16,6 +16,7 @@
 #include "common/base/file.h"
 #include "common/base/h5.h"
 #include "common/base/half.h"
+#include "common/base/quote.h"
 #include "common/call/values.h"
 #include "common/plan/model.h"
 #include "common/run/input.h"
@@ -132,8 +133,11 @@ static const char *type_text(hid_t type, char text[32])
 
 static void warn(struct origin *from, const char *line)
 {
-    size_t used = strlen(from->warnings);
-    snprintf(from->warnings + used, sizeof from->warnings - used, "%s\n", line);
+    char printable[sizeof from->warnings];
+    const size_t used = strlen(from->warnings);
+
+    quote_bytes(line, strlen(line), printable, sizeof printable);
+    snprintf(from->warnings + used, sizeof from->warnings - used, "%s\n", printable);
 }
 
 /* Values that the input cannot take are an error; NaN and infinity in other inputs are a warning. */
@@ -353,7 +357,7 @@ static int check_shape(const struct trial *trial, const struct taken *taken, con
     const struct gguf_tensor *g = taken->tensor;
     hsize_t wanted[MAX_RANK];
     char is[128];
-    int same = g->rank == (int)strlen(shape);
+    int same = g->rank == strlen(shape);
 
     for (int i = 0; shape[i]; i++) {
         wanted[i] = DIM(f, shape[i]);
@@ -388,7 +392,7 @@ static int read_taken(const struct trial *trial, const struct taken *taken, stru
     const int i = taken->arg;
     char place[MAX_PLACE];
 
-    snprintf(place, sizeof place, "%s:%s", trial->file, taken->tensor->name);
+    snprintf(place, sizeof place, "%s:%s", taken->tensor->file, taken->tensor->name);
     if (!op_has(&trial->call, i))
         return err_set("%s: %s has no %s here", place, trial->call.op->name,
                        trial->call.op->arg[i].name);

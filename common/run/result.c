@@ -7,6 +7,7 @@
 
 #include "common/base/err.h"
 #include "common/base/grow.h"
+#include "common/base/quote.h"
 #include "common/run/result.h"
 
 struct truth result_truth(const struct result *r)
@@ -64,7 +65,11 @@ int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs)
 
 void result_skip(struct result *r, const char *what, const char *why)
 {
-    append(r->skips, sizeof r->skips, "%s: %s\n", what, why);
+    char line[sizeof r->skips], printable[sizeof r->skips - 1];
+
+    snprintf(line, sizeof line, "%s: %s", what, why);
+    quote_bytes(line, strlen(line), printable, sizeof printable); /* names of another's dump */
+    append(r->skips, sizeof r->skips, "%s\n", printable);
     r->skipped++;
 }
 

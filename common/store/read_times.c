@@ -7,6 +7,7 @@
 
 #include "common/base/err.h"
 #include "common/base/h5.h"
+#include "common/base/quote.h"
 #include "common/call/op.h"
 #include "common/run/result.h"
 #include "common/store/header.h"
@@ -54,18 +55,21 @@ static int has_columns(hid_t table, const struct column *column)
     return e;
 }
 
+/* Printable, as reports and records show it; "" where there is none. */
+static void keep_text(char *to, size_t size, const char *text)
+{
+    quote_bytes(text ? text : "", text ? strlen(text) : 0, to, size);
+}
+
 static void keep_timings(struct timing *to, const struct read_row *from, int n, int schema)
 {
     for (int i = 0; i < n; i++) {
         const struct read_row *r = &from[i];
         to[i] = (struct timing){.median = r->median, .spread = r->spread, .runs = r->runs};
         const struct backend *b = r->backend ? backend_find(r->backend) : NULL;
-        snprintf(to[i].backend, sizeof to[i].backend, "%s",
-                 b            ? b->name
-                 : r->backend ? r->backend
-                              : "");
-        snprintf(to[i].kernel, sizeof to[i].kernel, "%s", r->kernel ? r->kernel : "");
-        snprintf(to[i].pass, sizeof to[i].pass, "%s", r->pass ? r->pass : "");
+        keep_text(to[i].backend, sizeof to[i].backend, b ? b->name : r->backend);
+        keep_text(to[i].kernel, sizeof to[i].kernel, r->kernel);
+        keep_text(to[i].pass, sizeof to[i].pass, r->pass);
         const char *method = r->method ? r->method : "";
         snprintf(to[i].method, sizeof to[i].method, "%s%s",
                  schema == 1 && strcmp(method, "warm") == 0 ? "caches " : "", method);

@@ -171,6 +171,68 @@ opens "NumPy computes the same bits, bytes, RMSE and worst error" "the round tri
 does "input=gguf: no GGUF" 2 "sample.txt: begins with" \
     "$run" -t "softmax tensor=a input=gguf file=$srcdir/data/sample.txt"
 
+# Files that tests/odd_gguf.py writes: a tensor of theirs that cannot be read, names that a terminal must
+# not get, and a model in three files.
+# clean NAME [TAB]: neither stream of the last command has a byte that is not printable ASCII, but for the
+# ellipsis of a table's cell and TAB.
+ellipsis=`printf '\342\200\246'`
+clean() {
+    [ `cat out err | sed "s/$ellipsis//g" | LC_ALL=C tr -d "\\012$2\\040-\\176" | wc -c` = 0 ]
+    ok $? "$1: what is printed is printable"
+}
+if [ -n "$PYTHON" ] && "$PYTHON" "$srcdir/tests/odd_gguf.py" >out 2>err; then
+    read_n() {
+        does "$1: the tensor beside it is read" 0 "read w from" \
+            "$run" -t "rmsnorm rows=1 columns=4 input=gguf file=$2 tensor=w:n" -o n.h5 --force
+    }
+    for kind in empty scalar unknown blocks axes; do
+        does "a tensor that is $kind: listed" 0 "^n  *f32  *\[4\]  *16$" "$run" --list $kind.gguf
+        read_n "a tensor that is $kind" $kind.gguf
+    done
+    does "an empty one in the list" 0 "^tag  *f32  *\[0\]  *0$" "$run" --list empty.gguf
+    does "an unknown type in the list" 0 "^tag  *unknown(139)  *\[4\]  *-$" "$run" --list unknown.gguf
+    for asked in "empty:is \[0\]: it has no elements" "unknown:has type 139, which is not known" \
+        "scalar:is \[\], rmsnorm's w has 1 axes" "axes:has 5 axes, at most 4 are read" \
+        "blocks:has rows of 8: q8_0 has blocks of 32"; do
+        kind=${asked%%:*}
+        does "a tensor that is $kind, asked for" 2 "^-t: $kind.gguf: \(tensor \)\?tag ${asked#*:}$" \
+            "$run" -n -t "rmsnorm input=gguf file=$kind.gguf tensor=w:tag"
+        [ `wc -l <err` = 1 ]
+        ok $? "is one sentence"
+    done
+    does "a name with control characters: listed" 0 '^a\\x1b\[31m\\x09b\\x0a\\xff\\xc2\\x9b ' \
+        "$run" --list names.gguf
+    clean "the list"
+    does "and read" 0 "read w from" "$run" -t \
+        'rmsnorm rows=1 columns=4 input=gguf file=names.gguf tensor="w:a\x1b[31m\x09b\x0a\xff\xc2\x9b"' -o n.h5 --force
+    clean "the report"
+    does "a message with it" 2 "key a.x1b\[31m has type 77" "$run" --list key.gguf
+    clean "the message"
+
+    does "a shard, the others beside it" 0 "^shards: 1 2 3 of 3$" "$run" --list m-00001-of-00003.gguf
+    does "has the tensors of all" 0 "^t3  *f32  *\[4\]  *16$" "$run" --list m-00002-of-00003.gguf
+    for k in 1 2 3; do
+        does "tensor $k of three shards" 0 "read w from" "$run" -o n.h5 --force -t \
+            "rmsnorm rows=1 columns=4 input=gguf file=m-00002-of-00003.gguf tensor=w:t$k"
+    done
+    mkdir alone && cp m-00002-of-00003.gguf alone
+    does "a shard alone" 0 "^shards: 2 of 3; all have 3 tensors; 2 not read: .*m-00001-of-00003.gguf: No such file" \
+        "$run" --list alone/m-00002-of-00003.gguf
+    does "a tensor of another shard" 2 "no tensor t1; like it: t2; it may be in one of the 2 shards of 3 that are not read: .*m-00001-of-00003.gguf: No such file" \
+        "$run" -n -t "rmsnorm input=gguf file=alone/m-00002-of-00003.gguf tensor=w:t1"
+    cp m-00003-of-00003.gguf alone/m-00001-of-00003.gguf
+    does "a shard under another's name" 0 "m-00001-of-00003.gguf: is not shard 1 of 3, as its name says" \
+        "$run" --list alone/m-00002-of-00003.gguf
+    head -c 100 m-00001-of-00003.gguf >alone/m-00001-of-00003.gguf
+    does "a shard that is cut off" 0 "2 not read: .*m-00001-of-00003.gguf: ends within" \
+        "$run" --list alone/m-00002-of-00003.gguf
+    cp m-00002-of-00003.gguf alone/renamed.gguf
+    does "a shard with a name of its own" 0 "the name .*renamed.gguf does not end in -00002-of-00003.gguf" \
+        "$run" --list alone/renamed.gguf
+else
+    skip "odd tensors in GGUF" "no Python"
+fi
+
 # ---- input = hdf5 ----
 
 if [ -n "$PYTHON" ]; then
@@ -214,6 +276,38 @@ for name in "a", "X", "b\033[1m", "weight": f[name] = numpy.ones((4, 2))' 2>err
         -o used.h5 -t 'swiglu rows=4 dim=2 input=hdf5 file=more.h5 repeats=0'
     does "in records, too" 0 '^# more.h5: not used: X, ' "$run" --tsv \
         -o used.h5 --force -t 'swiglu rows=4 dim=2 input=hdf5 file=more.h5 repeats=0'
+    # Names with ESC, tab, newline and bytes that are no UTF-8, wherever a name of a file is printed.
+    "$PYTHON" -c 'import h5py, numpy
+f = h5py.File("names.h5", "w")
+bad = b"x\033[1m\t\n\177\xff\xc2\x9b"
+f.create_dataset("a", data=numpy.full((4, 2), numpy.nan))
+f.create_dataset(bad, data=numpy.ones((4, 2)))
+g = h5py.File("nearly.h5", "w")
+g.create_dataset(b"A\t\033", data=numpy.ones((4, 2)))' 2>err
+    for how in "" --tsv --verbose; do
+        does "a dataset with control characters $how" 0 'not used: x\\x1b\[1m\\x09\\x0a\\x7f\\xff\\xc2\\x9b$' "$run" $how \
+            -o used.h5 --force -t 'swiglu rows=4 dim=2 input=hdf5 file=names.h5 repeats=0 checks=none'
+        clean "the report $how" `[ "$how" != --tsv ] || echo "\\\\011"`
+    done
+    does "in a message" 2 'nearly.h5:/A\\x09\\x1b is no input' "$run" \
+        -o used.h5 --force -t 'swiglu rows=4 dim=2 input=hdf5 file=nearly.h5 repeats=0'
+    clean "the message"
+    "$run" --inputs 'softmax rows=2 columns=3' -o judged.h5 >out 2>err
+    "$PYTHON" -c 'import h5py, numpy
+f = h5py.File("judged.h5", "r+")
+t = f["trial/0001"]
+for name in b"m\033[1m", b"m\ttab", b"m\nline\xff":
+    g = t.create_group(name)
+    g.create_dataset("y", data=numpy.zeros((2, 3)))
+    g.create_dataset(b"z\033\t\n\xff", data=numpy.zeros(3))' 2>err
+    for how in "" --tsv --verbose; do
+        "$run" judge judged.h5 $how >out 2>err
+        [ $? != 0 ] && cat out err | grep -q 'm\\x\(1b\|09\)'
+        ok $? "programs with control characters in their names are named $how"
+        clean "run-ablation judge $how" `[ "$how" != --tsv ] || echo "\\\\011"`
+        [ "$how" != --tsv ] || ! grep -v '^#' out | awk -F'\t' 'NF != 12' | grep .
+        ok $? "records have 12 columns $how"
+    done
     # README's lines for tensors of PyTorch's, on something that has the same methods.
     {
         cat <<EOF

@@ -189,8 +189,7 @@ static const struct param *size_of(const struct op *o, char letter)
     return NULL;
 }
 
-static int set_size(const struct taken *t, struct call *f, char letter,
-                    int64_t n, int is_given)
+static int set_size(const struct taken *t, struct call *f, char letter, int64_t n, int is_given)
 {
     const struct param *p = size_of(f->op, letter);
     char than[128];
@@ -210,8 +209,7 @@ static int set_size(const struct taken *t, struct call *f, char letter,
 }
 
 /* Axes before the last two are more rows; a vector is one row. */
-static int set_sizes(const struct taken *t, struct call *f,
-                     model_given *given, const void *data)
+static int set_sizes(const struct taken *t, struct call *f, model_given *given, const void *data)
 {
     const char *shape = model_shape(f, t->arg);
     const struct gguf_tensor *g = t->tensor;
@@ -234,8 +232,7 @@ static int set_sizes(const struct taken *t, struct call *f,
     return e;
 }
 
-static int set_format(const struct taken *t, struct call *f,
-                      model_given *given, const void *data)
+static int set_format(const struct taken *t, struct call *f, model_given *given, const void *data)
 {
     const char *type = t->tensor->type->name;
     int place;
@@ -253,8 +250,7 @@ int model_sizes(const struct model *m, struct call *f, model_given *given, const
 {
     int e = 0;
     for (int i = 0; !e && i < m->n; i++)
-        e = set_format(&m->taken[i], f, given, data) ||
-            set_sizes(&m->taken[i], f, given, data);
+        e = set_format(&m->taken[i], f, given, data) || set_sizes(&m->taken[i], f, given, data);
     return e ? -1 : 0;
 }
 

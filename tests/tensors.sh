@@ -173,11 +173,15 @@ does "input=gguf: no GGUF" 2 "sample.txt: begins with" \
 
 # Files that tests/odd_gguf.py writes: a tensor of theirs that cannot be read, names that a terminal must
 # not get, and a model in three files.
-# clean NAME [TAB]: neither stream of the last command has a byte that is not printable ASCII, but for the
-# ellipsis of a table's cell and TAB.
+# clean NAME: neither stream of the last command has a byte that is not printable ASCII, but for the
+# ellipsis of a table's cell, and tabs where NAME says --tsv.
 ellipsis=`printf '\342\200\246'`
 clean() {
-    [ `cat out err | sed "s/$ellipsis//g" | LC_ALL=C tr -d "\\012$2\\040-\\176" | wc -c` = 0 ]
+    case $1 in
+    *--tsv) tab='\011' ;;
+    *) tab= ;;
+    esac
+    [ `cat out err | sed "s/$ellipsis//g" | LC_ALL=C tr -d '\012\040-\176'"$tab" | wc -c` = 0 ]
     ok $? "$1: what is printed is printable"
 }
 if [ -n "$PYTHON" ] && "$PYTHON" "$srcdir/tests/odd_gguf.py" >out 2>err; then
@@ -287,7 +291,7 @@ g.create_dataset(b"A\t\033", data=numpy.ones((4, 2)))' 2>err
     for how in "" --tsv --verbose; do
         does "a dataset with control characters $how" 0 'not used: x\\x1b\[1m\\x09\\x0a\\x7f\\xff\\xc2\\x9b$' "$run" $how \
             -o used.h5 --force -t 'swiglu rows=4 dim=2 input=hdf5 file=names.h5 repeats=0 checks=none'
-        clean "the report $how" `[ "$how" != --tsv ] || echo "\\\\011"`
+        clean "the report $how"
     done
     does "in a message" 2 'nearly.h5:/A\\x09\\x1b is no input' "$run" \
         -o used.h5 --force -t 'swiglu rows=4 dim=2 input=hdf5 file=nearly.h5 repeats=0'
@@ -304,7 +308,7 @@ for name in b"m\033[1m", b"m\ttab", b"m\nline\xff":
         "$run" judge judged.h5 $how >out 2>err
         [ $? != 0 ] && cat out err | grep -q 'm\\x\(1b\|09\)'
         ok $? "programs with control characters in their names are named $how"
-        clean "run-ablation judge $how" `[ "$how" != --tsv ] || echo "\\\\011"`
+        clean "run-ablation judge $how"
         [ "$how" != --tsv ] || ! grep -v '^#' out | awk -F'\t' 'NF != 12' | grep .
         ok $? "records have 12 columns $how"
     done

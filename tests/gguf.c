@@ -423,13 +423,13 @@ static int is_whole(const struct gguf *g, const unsigned char *b, size_t n)
     for (int64_t i = 0; i < g->n_tensors; i++) {
         const struct gguf_tensor *t = &g->tensor[i];
         int64_t elements = 1;
-        for (uint32_t k = 0; k < t->rank; k++)
-            elements *= t->dim[k];
         if (gguf_check(t)) {
             if ((t->data && !t->is_cut) || !is_sentence(err_text()))
                 return 0;
             continue;
         }
+        for (uint32_t k = 0; k < t->rank; k++)
+            elements *= t->dim[k];
         if (t->data < b || t->bytes < 1 || t->bytes > b + n - t->data ||
             elements / t->type->block * t->type->bytes != t->bytes || !gguf_find(g, t->name))
             return 0;

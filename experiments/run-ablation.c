@@ -183,7 +183,7 @@ static int wrong_input(const struct experiment *x, const struct trial *t)
  * needed.  Faults of several trials with the same message are printed once. */
 static int wrong_inputs(const struct experiment *x, struct store *store)
 {
-    struct plan p = {.file = x->file};
+    struct plan p = {.file = x->file, .x = (struct experiment *)x}; /* which it only reads */
     struct store_counts ignored;
     char last[1024] = "";
     int line = -1;

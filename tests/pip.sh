@@ -2,6 +2,10 @@
 # The Python package as pip installs it: which library it takes, what it says, and that it writes nothing into
 # the source.  The source is a copy of python/ below a configure and a make that have the library of this
 # build at once.  PYTHON has numpy; srcdir comes from the Makefile.  TAP on stdout.
+folder=ablate # configure takes no folder with a blank
+case $TMPDIR in
+*[[:space:]]*) TMPDIR=/tmp ;;
+esac
 . "${srcdir:-.}/tests/runner_tap.sh"
 give_up() {
     echo "1..0 # SKIP $1"

@@ -3,7 +3,7 @@
 # $srcdir, $PYTHON and $CC come from the Makefile.
 srcdir=`cd "${srcdir:-.}" && pwd`
 run=`pwd`/run-ablation
-dir=`mktemp -d "${TMPDIR:-/tmp}/ablate at.XXXXXX"` || exit 1
+dir=`mktemp -d "${TMPDIR:-/tmp}/${folder:-ablate at}.XXXXXX"` || exit 1
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 n=0

@@ -244,8 +244,8 @@ static int run_in(const char *name)
     static const char script[] =
         "cd %s && export LC_ALL=%s && run=$OLDPWD/run-ablation &&"
         " for w in 'attention steps=3 dim=4 scale=1.5' 'adamw parameters=5 lr=0.25'; do"
-        " $run -n -t \"$w\"; $run -t \"$w repeats=0\" --tsv --force -o a.h5;"
-        " $run -t \"$w repeats=0\" --force -o a.h5 | grep -v '^a.h5'; done >%s.txt 2>&1;"
+        " $run -n -t \"$w\"; $run -t \"$w repeats=0\" --tsv -o a.h5; rm a.h5;"
+        " $run -t \"$w repeats=0\" -o a.h5 | grep -v '^a.h5'; rm a.h5; done >%s.txt 2>&1;"
         " $run --report c.h5 -o %s.html >>%s.txt 2>&1";
     char command[1024];
 

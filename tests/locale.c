@@ -246,10 +246,10 @@ static int run_in(const char *name)
         " for w in 'attention steps=3 dim=4 scale=1.5' 'adamw parameters=5 lr=0.25'; do"
         " $run -n -t \"$w\"; $run -t \"$w repeats=0\" --tsv -o a.h5; rm a.h5;"
         " $run -t \"$w repeats=0\" -o a.h5 | grep -v '^a.h5'; rm a.h5; done >%s.txt 2>&1;"
-        " $run --report c.h5 -o %s.html >>%s.txt 2>&1";
+        " $run --report c.h5 -o %s.html >log 2>&1";
     char command[1024];
 
-    snprintf(command, sizeof command, script, folder, name, name, name, name);
+    snprintf(command, sizeof command, script, folder, name, name, name);
     return system(command);
 }
 

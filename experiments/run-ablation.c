@@ -21,10 +21,12 @@
 #include "common/store/header.h"
 #include "experiments/begin.h"
 #include "experiments/decode.h"
+#include "experiments/inputs.h"
 #include "experiments/judge.h"
 #include "experiments/list.h"
 #include "experiments/page.h"
 #include "experiments/random.h"
+#include "experiments/summary.h"
 
 enum {
     GOOD = 0,
@@ -43,6 +45,7 @@ static const char usage[] =
     "       run-ablation --inputs 'OP KEY=VALUE...' -o FILE.h5\n"
     "       run-ablation judge FILE.h5 [--as NAME] [--tsv] [--verbose]\n"
     "       run-ablation --report FILE.h5 [-o FILE.html]\n"
+    "       run-ablation --summary FILE.h5 [--by KEY,KEY...] [--csv]\n"
     "       run-ablation --decode PARAMETERS BITS GB/S\n"
     "\n"
     "Run every trial that FILE.ini describes on every backend that is there,\n"
@@ -76,6 +79,11 @@ static const char usage[] =
     "      --as NAME    ... of this program alone\n"
     "      --report FILE.h5     write one page of HTML on what is in a dump, FILE.html or as -o\n"
     "                       says: plan, verdicts, times, roofline, ladders; nothing runs\n"
+    "      --summary FILE.h5    compare the settings in a dump: mean and standard deviation of\n"
+    "                       times, errors and error / bound over seeds, best first; nothing runs\n"
+    "      --by KEYS    ... a row for each value of these settings, such as state,nonlin, over\n"
+    "                   all others [all that vary but seed]\n"
+    "      --csv        ... as CSV\n"
     "      --decode PARAMETERS BITS GB/S\n"
     "                   the time in which so many weights of so many bits are read: a token's\n"
     "      --list       the operations, one per line, and the keys of an ini file\n"
@@ -96,6 +104,7 @@ struct options {
     struct random_words random;
     const char *inputs, *report, *decode, *decode_bits, *decode_rate;
     struct judge_words judge;
+    struct summary_words summary;
     int plan, resume, force, tsv, verbose, list, help, version;
     int given; /* how many options there are */
 };
@@ -160,44 +169,6 @@ static int missing_backend(const struct experiment *x)
             return err_set("backend %s is required and missing: %s", x->backend[i]->name, why);
     }
     return 0;
-}
-
-/* Reads the trial's inputs from an HDF5 file, for all batches of a crossover: a dataset that has the
- * right shape for the first and the last of them has it for all.  Nonzero after err_set(). */
-static int wrong_input(const struct experiment *x, const struct trial *t)
-{
-    struct trial first = *t;
-
-    if (input_check(t))
-        return -1;
-    if (x->measure != MEASURE_CROSSOVER || !t->call.op->batch)
-        return 0;
-    DIM(&first.call, t->call.op->batch) = 1;
-    return !op_complete(&first.call) && input_check(&first)
-               ? err_more(" at a batch of 1, with which measure = crossover begins")
-               : 0;
-}
-
-/* Reads all inputs from HDF5 files once, so that a wrong one is reported, like another error of the
- * ini file, before any trial runs; those of trials that are in the store (NULL: none) are not
- * needed.  Faults of several trials with the same message are printed once. */
-static int wrong_inputs(const struct experiment *x, struct store *store)
-{
-    struct plan p = {.file = x->file, .x = (struct experiment *)x}; /* which it only reads */
-    struct store_counts ignored;
-    char last[1024] = "";
-    int line = -1;
-
-    for (int i = 0; i < x->n; i++) {
-        const struct trial *t = &x->trial[i];
-        if ((store && store_has(store, i, &ignored)) || !wrong_input(x, t))
-            continue;
-        if (t->input_line != line || strcmp(last, err_text()) != 0)
-            plan_fault(&p, t->input_line, "%s", err_text());
-        line = t->input_line;
-        snprintf(last, sizeof last, "%s", err_text());
-    }
-    return plan_faults_print(&p, stderr);
 }
 
 /* What a missed goal is, as --goals says; nonzero after err_set(). */
@@ -469,6 +440,19 @@ static int check_report(const struct options *o)
     return o->given != 1 + (o->output != NULL) ? err_set("--report takes only -o beside it") : 0;
 }
 
+static int check_summary(const struct options *o)
+{
+    const struct summary_words *w = &o->summary;
+
+    if (!w->file)
+        return w->by || w->csv ? err_set("%s needs --summary", w->by ? "--by" : "--csv") : 0;
+    if (o->file)
+        return err_set("--summary takes one file; leave out %s", o->file);
+    return o->given != 1 + (w->by != NULL) + w->csv
+               ? err_set("--summary takes only --by and --csv beside it")
+               : 0;
+}
+
 static int parse_decode(int argc, char **argv, struct options *o)
 {
     if (argc - optind != 2 || o->given > 1)
@@ -495,6 +479,10 @@ static int parse_operands(int argc, char **argv, struct options *o)
         return err_set("%s and %s are two %s; give one", o->file, argv[optind],
                        o->list ? "operations" : "files");
     if (o->list || o->help || o->version)
+        return 0;
+    if (check_summary(o))
+        return -1;
+    if (o->summary.file)
         return 0;
     if (o->report)
         return check_report(o);
@@ -528,6 +516,9 @@ enum {
     OPT_INPUTS,
     OPT_AS,
     OPT_REPORT,
+    OPT_SUMMARY,
+    OPT_BY,
+    OPT_CSV,
     OPT_DECODE,
     OPT_LIST,
     OPT_VERSION
@@ -551,6 +542,9 @@ static const struct option known[] = {
     {"inputs", required_argument, NULL, OPT_INPUTS},
     {"as", required_argument, NULL, OPT_AS},
     {"report", required_argument, NULL, OPT_REPORT},
+    {"summary", required_argument, NULL, OPT_SUMMARY},
+    {"by", required_argument, NULL, OPT_BY},
+    {"csv", no_argument, NULL, OPT_CSV},
     {"decode", required_argument, NULL, OPT_DECODE},
     {"list", no_argument, NULL, OPT_LIST},
     {"help", no_argument, NULL, 'h'},
@@ -584,6 +578,9 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_INPUTS: o->inputs = optarg; break;
         case OPT_AS: o->judge.as = optarg; break;
         case OPT_REPORT: o->report = optarg; break;
+        case OPT_SUMMARY: o->summary.file = optarg; break;
+        case OPT_BY: o->summary.by = optarg; break;
+        case OPT_CSV: o->summary.csv = 1; break;
         case OPT_DECODE: o->decode = optarg; break;
         case OPT_LIST: o->list = 1; break;
         case 'h': o->help = 1; break;
@@ -654,6 +651,10 @@ int main(int argc, char **argv)
     if (options.judge.file) {
         int status = judge_command(&options.judge);
         return finish(status == BAD_INPUT && *err_text() ? complain(status) : status);
+    }
+    if (options.summary.file) {
+        int status = summary_command(&options.summary);
+        return finish(status == BAD_INPUT ? complain(status) : status);
     }
     if (options.report) {
         int status = page_command(options.report, options.output);

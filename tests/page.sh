@@ -113,7 +113,7 @@ ok 'a section'"'"'s name is text' page small.html \
 ok 'and the ini text' page small.html "'n_state = 3' in text"
 ok 'the plan has all trials' page small.html 'text.count("pass") > 3 and "e74_cell" in text'
 ok 'figures have a text' page small.html \
-    'source.count("<svg ") == source.count("aria-label=\"worst") + source.count("aria-label=\"median")'
+    'source.count("<svg ") == sum(source.count("aria-label=\"" + w) for w in ("worst", "median", "mean"))'
 cp small.html first.html
 ok 'the page is replaced' exits 0 --report small.h5
 ok 'by the same bytes' cmp first.html small.html
@@ -153,6 +153,60 @@ grep -q '^[0-9]*	gpu' time.tsv && there=in || there="not in"
 ok "and a roofline where there is a GPU alone" page time.html "'id=\"roofline\"' $there source"
 ok 'an earlier schema' exits 0 --report "$srcdir/tests/ablate-1.h5" -o earlier.html
 ok 'has a page' page earlier.html '"ref32" in text and any(len(row) > 7 for row in rows)'
+
+# ---- settings compared ----
+
+printf '[experiment]\nname = seeds\nrepeats = 2\n[trial]\nop = softmax\nrows = 3, 40\ncolumns = 5, 70
+seed = 1, 2, 3\n[trial]\nop = silu\nrows = 4\ndim = 3\nseed = 1, 2\n' >seeds.ini
+"$program" seeds.ini >out 2>&1
+"$program" --summary seeds.h5 --csv >seeds.csv 2>out
+"$program" --report seeds.h5 >out 2>&1
+cat >>page.py <<'END'
+import csv, math
+def is_near(cell, row, name, unit):
+    """A cell "12.3 ± 0.41 µs", and the record that the summary has."""
+    mean, deviation = row[name + "_mean"], row[name + "_sd"]
+    if not mean:
+        return cell == "–"
+    scale = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1}[cell.split()[-1]] if unit else 1
+    found = (cell.rsplit(" ", 1)[0] if unit else cell).split(" ± ")
+    return (math.isclose(float(found[0]) * scale, float(mean), rel_tol=6e-3) and
+            math.isclose(float(found[1]) * scale, float(deviation), rel_tol=6e-2))
+def compared(name):
+    """The page has the rows of the summary, in its order."""
+    wanted = list(csv.DictReader(open(name, newline="")))
+    begin = source.index('<section id="compared">')
+    section = Page()
+    section.feed(source[begin:source.index("</section>", begin) + len("</section>")])
+    found = [r for r in section.rows if r and r[0] != "Place"]
+    assert len(found) == len(wanted) > 4, (len(found), len(wanted))
+    for cells, row in zip(found, wanted):
+        keys = [row[k] for k in ("rows", "columns") if row[k]]
+        assert cells[1:-6] == keys + [row["backend"] + " " + row["kernel"], row["trials"], ""], (cells, row)
+        assert is_near(cells[-6], row, "forward_s", True) and is_near(cells[-5], row, "backward_s", True), (cells, row)
+        assert cells[-4] == "" and cells[-1] == row["failed"]
+        assert is_near(cells[-3], row, "ratio", False) and is_near(cells[-2], row, "error", False), (cells, row)
+    return True
+END
+ok 'a page compares settings as --summary does' page seeds.html 'compared("seeds.csv")'
+ok 'with a figure for each time' page seeds.html \
+    '4 < source.count("aria-label=\"mean time") == len(list(csv.DictReader(open("seeds.csv", newline=""))))'
+ok 'on one axis' page seeds.html 'text.count("on a logarithmic axis from") == 2 and "mean ± standard deviation over seed" in text'
+"$program" -t 'softmax rows=3 columns=5 repeats=1' -o one.h5 >out 2>&1
+"$program" --report one.h5 >out 2>&1
+ok 'one trial is compared with none' page one.html '"Settings compared" not in text'
+"$program" --inputs 'softmax rows=5 columns=7 seed=1,2' -o given.h5 >out 2>&1
+if "${PYTHON:-python3}" -c 'import h5py' 2>/dev/null; then
+    "$PYTHON" -c '
+import h5py
+with h5py.File("given.h5", "r+") as f:
+    for t in f["trial"].values():
+        t["a\"<b>,c/y"] = t["in/x"][...]' >out 2>&1
+    "$program" judge given.h5 >out 2>&1
+    "$program" --report given.h5 >out 2>&1
+    ok 'another program'"'"'s name is text' page given.html \
+        "any(row[1] == 'a\"<b>,c given' and row[-1] == '2' for row in rows if len(row) == 7)"
+fi
 
 # ---- many trials ----
 

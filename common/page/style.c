@@ -63,6 +63,7 @@ const char page_style[] =
     ".strip .over{fill:var(--over)}\n"
     ".strip .axis{stroke:var(--soft);stroke-width:1}\n"
     ".strip .bound{stroke:var(--ink);stroke-width:1.5}\n"
+    ".strip .mean{stroke:var(--ink);stroke-width:2}\n"
     ".strip .good{stroke:var(--bar1);stroke-width:1.5}\n"
     ".strip .unsure{stroke:var(--unsure);stroke-width:1.5}\n"
     ".strip .bad{stroke:var(--bad);stroke-width:3}\n"

@@ -1,4 +1,4 @@
-/* Draws the strips and bars (svg.h). */
+/* Draws the strips, dots and bars (svg.h). */
 #include "config.h"
 
 #include <math.h>
@@ -71,6 +71,37 @@ void strip_axis(FILE *to)
           "line is the bound, 1; marks in the shaded part right of it are over the bound. Each row "
           "stands for as many verdicts as its last column says, and names the worst of them.</p>\n",
           to);
+}
+
+struct dots_axis dots_axis(double least, double greatest)
+{
+    const double from = floor(log10(least)), to = ceil(log10(greatest));
+    return (struct dots_axis){pow(10, from), to > from ? (int)(to - from) : 1};
+}
+
+/* Where a value is; a value beyond the axis is at its end. */
+static int dot_x(struct dots_axis axis, double x)
+{
+    const double place = x > axis.first ? log10(x / axis.first) / axis.decades : 0;
+    return mark_x(place < 1 ? (int)(place * STRIP_MARKS) : STRIP_MARKS);
+}
+
+void dots_write(FILE *to, struct dots_axis axis, const double *x, int n, double mean,
+                const char *label)
+{
+    unsigned char drawn[WIDTH + 1] = {0};
+
+    begin(to, "strip", label);
+    fputs("<path class=\"axis\" d=\"M0 15.5H1000", to);
+    for (int i = 1; i < axis.decades; i++)
+        fprintf(to, "M%d 11v5", mark_x(i * STRIP_MARKS / axis.decades));
+    fputs("\"/><path class=\"good\" d=\"", to);
+    for (int i = 0; i < n; i++) {
+        const int at = isnan(x[i]) ? -1 : dot_x(axis, x[i]);
+        if (at >= 0 && !drawn[at]++)
+            fprintf(to, "M%d 4v8", at);
+    }
+    fprintf(to, "\"/><path class=\"mean\" d=\"M%d 0v15\"/></svg>", dot_x(axis, mean));
 }
 
 static double place(const struct bar *b, double value)

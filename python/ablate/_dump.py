@@ -1,12 +1,14 @@
 """What is in a dump of run-ablation, read by the library."""
 
 import ctypes
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ._library import CAttribute, CMember, DOUBLES, Error, Handle, call
+from ._records import Records
 
 _GROUP, _DATASET, _TABLE = range(3)
 _TEXT, _WHOLE, _REAL, _LARGE = range(4)
@@ -51,14 +53,60 @@ def _column(file: Handle, table: str, name: str, kind: int, rows: int) -> list[A
     return [int(v) for v in values] if kind == _WHOLE else values.tolist()
 
 
-def _table(file: Handle, path: str, rows: int) -> list[dict[str, Any]]:
+def _table(file: Handle, path: str, rows: int) -> Records:
     columns: dict[str, list[Any]] = {}
     name, kind, i = ctypes.create_string_buffer(128), ctypes.c_int(), 0
     while call("abl_dump_column", file, path, i, name, ctypes.byref(kind)) == 0:
         column = name.value.decode()
         columns[column] = _column(file, path, column, kind.value, rows)
         i += 1
-    return [dict(zip(columns, row)) for row in zip(*columns.values())]
+    return Records(dict(zip(columns, row)) for row in zip(*columns.values()))
+
+
+# Verdicts on times, whose error and bound are seconds.
+_OF_TIMES = "goal", "default", "baseline"
+
+
+def _ratio(row: dict[str, Any]) -> float:
+    """error / bound; infinite for NaN and for bits that differ, NaN for bits that are the same."""
+    if not row["bound"]:
+        return math.nan if row["error"] == 0 else math.inf
+    ratio = row["error"] / row["bound"]
+    return ratio if ratio >= 0 else math.inf
+
+
+def _worst(checks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The largest error / bound of a backend's checks, and what it is of."""
+    worst: dict[str, Any] = {}
+    for row in checks:
+        ratio = _ratio(row)
+        if row["check"] in _OF_TIMES or row["verdict"] == "cannot be judged" or math.isnan(ratio):
+            continue
+        if not worst or ratio > worst["ratio"]:
+            worst = {"error": row["error"], "bound": row["bound"], "ratio": ratio,
+                     "check": row["check"], "tensor": row["tensor"],
+                     "distance": row.get("distance", "")}
+    return worst or {"error": math.nan, "bound": math.nan, "ratio": math.nan, "check": "",
+                     "tensor": "", "distance": ""}
+
+
+def _backend_row(backend: str, kernel: str, checks: list[dict[str, Any]],
+                 times: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a trial has of one backend and kernel."""
+    def count(verdict: str) -> int:
+        return sum(row["verdict"] == verdict for row in checks)
+
+    def median(which: str) -> float:
+        return next((t["median"] for t in times if t["pass"] == which), math.nan)
+
+    def size(column: str) -> int | None:
+        largest = max((t.get(column, -1) for t in times), default=-1)
+        return largest if largest >= 0 else None
+
+    return {"backend": backend, "kernel": kernel, "checks": len(checks), "failed": count("fail"),
+            "unjudged": count("cannot be judged"), "missed": count("missed"), **_worst(checks),
+            "forward": median("forward"), "backward": median("backward"),
+            "saved_bytes": size("saved_bytes"), "peak_bytes": size("peak_bytes")}
 
 
 class Trial:
@@ -84,21 +132,35 @@ class Trial:
         """in, dout, and the backends and programs that have results."""
         return [n for n, m in self._members.items() if m.kind == _GROUP]
 
-    def _rows(self, table: str) -> list[dict[str, Any]]:
+    def _rows(self, table: str) -> Records:
         there = self._members.get(table)
         if there is None or there.kind != _TABLE:
-            return []
+            return Records()
         return _table(self._dump._file, f"{self.path}/{table}", there.count)
 
     @property
-    def verdicts(self) -> list[dict[str, Any]]:
+    def verdicts(self) -> Records:
         """The rows of its table of checks: tensor, backend, error, bound, verdict ..."""
         return self._rows("check")
 
     @property
-    def times(self) -> list[dict[str, Any]]:
+    def times(self) -> Records:
         """The rows of its table of times, in seconds."""
         return self._rows("time")
+
+    def _backends(self) -> list[dict[str, Any]]:
+        """Rows of Dump.table(): of each backend and kernel that has checks or times."""
+        checks, times = self.verdicts, self.times
+        names = dict.fromkeys((row["backend"], row["kernel"]) for row in [*checks, *times])
+        made = [_backend_row(*name, [r for r in checks if (r["backend"], r["kernel"]) == name],
+                             [r for r in times if (r["backend"], r["kernel"]) == name])
+                for name in names]
+        found = made or [_backend_row("", "", [], [])]
+        counts = "failed", "unjudged", "missed"  # of the trial; a row has its backend's
+        settings = {f"setting_{name}" if name in found[0] else name: value
+                    for name, value in self.attributes.items() if name not in counts}
+        line = {"line": settings.pop("line")} if "line" in settings else {}
+        return [{"trial": self.name, **settings, **row, **line} for row in found]
 
     def tensors(self, group: str) -> dict[str, Array]:
         """All tensors of a group, "in", "ref64", "ref64/d", by name."""
@@ -145,14 +207,21 @@ class Dump:
         self.trials = [Trial(self, m.name.decode()) for m in list(_members(self._file, "/trial"))]
 
     def table(self) -> Any:
-        """A row for each trial with its settings and counts: a pandas.DataFrame, or a list of dicts
-        where pandas is not there."""
-        rows = [{"trial": t.name, **t.attributes} for t in self.trials]
+        """A row for each trial and each backend and kernel that has checks or times there, other
+        programs among them: a pandas.DataFrame, or where pandas is not there a list of dicts that
+        prints as a table, also in a notebook.
+
+        A row has the trial's attributes (settings, dtype, seed, n_parameters, parameter_bytes,
+        line ...), and of its backend: kernel, the counts checks, failed, unjudged and missed; the
+        check with the largest error / bound: error, bound, ratio, check, tensor, distance; the
+        median times forward and backward in seconds; saved_bytes and peak_bytes.  What is not known
+        is NaN or None.  A setting that has the name of such a column is setting_kernel."""
+        rows = Records(row for trial in self.trials for row in trial._backends())
         try:
             import pandas
         except ImportError:
             return rows
-        return pandas.DataFrame(rows).set_index("trial")
+        return pandas.DataFrame(list(rows)).set_index("trial") if rows else pandas.DataFrame()
 
     def __repr__(self) -> str:
         return f"<{self.file}: {len(self.trials)} trials>"

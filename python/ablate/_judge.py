@@ -8,6 +8,7 @@ import numpy as np
 
 from ._case import Case, Rows, Run, numbers
 from ._library import DOUBLES, Error, call
+from ._records import html_table
 from ._table import INPUT, OUTPUT
 
 # Cases are drawn again with another seed so many times where a null answer would pass.
@@ -71,23 +72,40 @@ class Verdicts(Sequence[Verdict]):
         """At least one check passed, none failed, and none was powerless."""
         return not self.failed and not self.powerless and bool(self._of("pass"))
 
+    @property
+    def _counts(self) -> str:
+        return (f"{len(self)} checks, {len(self.failed)} failed"
+                + (f", {len(self.powerless)} powerless" if self.powerless else "")
+                + (f", {len(self.unjudged)} cannot be judged" if self.unjudged else ""))
+
     def __str__(self) -> str:
         lines = [self.words,
                  f"{'check':<16} {'tensor':<12} {'error':>8} {'bound':>8}  {'distance':<10}  verdict"]
         for r in self._rows:
-            where = f"  at {r.worst}" if r.verdict == "fail" and r.worst else ""
-            step = f", first at step {r.first_bad_step}" if r.first_bad_step is not None else ""
-            coarse = f"{r.coarse} of {r.slices} slices cannot be judged" if r.coarse else ""
-            note = "; ".join(n for n in (r.note, coarse) if n)
+            note = _remark(r)
             note = f": {note}" if note else ""
             lines.append(f"{r.check:<16} {r.tensor:<12} {r.error:8.1e} {r.bound:8.1e}  "
-                         f"{r.distance:<10}  {r.verdict}{where}{step}{note}")
-        lines.append(f"{len(self)} checks, {len(self.failed)} failed"
-                     + (f", {len(self.powerless)} powerless" if self.powerless else "")
-                     + (f", {len(self.unjudged)} cannot be judged" if self.unjudged else ""))
-        return "\n".join(lines)
+                         f"{r.distance:<10}  {r.verdict}{_place(r)}{note}")
+        return "\n".join([*lines, self._counts])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [{**r._asdict(), "note": (_place(r) + "; " + _remark(r)).strip(" ;,")}
+                for r in self._rows]
+        state = "passed" if self.ok else "not passed"
+        return html_table(["check", "tensor", "error", "bound", "distance", "verdict", "note"], rows,
+                          f"{self.words}: {state}, {self._counts}")
+
+
+def _place(r: Verdict) -> str:
+    where = f"  at {r.worst}" if r.verdict == "fail" and r.worst else ""
+    return where + (f", first at step {r.first_bad_step}" if r.first_bad_step is not None else "")
+
+
+def _remark(r: Verdict) -> str:
+    coarse = f"{r.coarse} of {r.slices} slices cannot be judged" if r.coarse else ""
+    return "; ".join(n for n in (r.note, coarse) if n)
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:

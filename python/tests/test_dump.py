@@ -1,5 +1,8 @@
 """Dumps of many trials, and with what other programs may have left in them."""
 
+import html.parser
+import math
+import os
 import subprocess
 import sys
 import time
@@ -65,3 +68,146 @@ def test_opening_takes_time_by_the_number_of_trials(tmp_path):
         assert len(ablate.open(file).trials) == n
         seconds.append(time.process_time() - begin)
     assert seconds[1] < 3 * 16 * seconds[0]
+
+
+PROGRAM = os.environ.get("ABLATE_PROGRAM", "")
+WORDS = ("e74_cell steps=4 batch=2 n_state=3 state=full,diagonal seed=1,2,3 repeats=2 "
+         "checks=differences,properties")
+
+
+@pytest.fixture
+def seeds(tmp_path):
+    """A dump of two states and three seeds."""
+    if not PROGRAM:
+        pytest.skip("ABLATE_PROGRAM is not set")
+    subprocess.run([PROGRAM, "-t", WORDS, "-o", tmp_path / "seeds.h5"], check=True,
+                   capture_output=True)
+    return tmp_path / "seeds.h5"
+
+
+def records(file, monkeypatch):
+    """Its table, as where pandas is not there."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    return ablate.open(file).table()
+
+
+class Table(html.parser.HTMLParser):
+    """Cells of an HTML table; other elements than a table's are an error."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.open, self.rows, self.marked = [], [], []
+        self.feed(source)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        assert tag in ("table", "caption", "thead", "tbody", "tr", "th", "td"), tag
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+            self.marked.append(bool(attributes))
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("th", "td"):
+            self.rows[-1][-1] += data
+
+
+def test_a_row_for_each_trial_and_backend(seeds, monkeypatch):
+    table = records(seeds, monkeypatch)
+    rows = [r for r in table if r["backend"].startswith("ref")]
+    assert [(r["trial"], r["backend"]) for r in rows] == [
+        (f"{i:04d}", b) for i in range(1, 7) for b in ("ref64", "ref32")]
+    assert {(r["state"], r["seed"], r["dtype"], r["input"], r["kernel"], r["op"]) for r in rows} == {
+        (s, n, "fp32", "normal", "plain", "e74_cell") for s in ("full", "diagonal") for n in (1, 2, 3)}
+    trials = {t.name: t for t in ablate.open(seeds).trials}
+    for r in rows:
+        trial = trials[r["trial"]]
+        checks = [v for v in trial.verdicts if v["backend"] == r["backend"]]
+        assert r["checks"] == len(checks) > 0 and r["failed"] == r["unjudged"] == 0
+        worst = max((v for v in checks if v["bound"] > 0), key=lambda v: v["error"] / v["bound"],
+                    default=None)
+        if worst:
+            assert (r["error"], r["bound"], r["tensor"]) == (
+                worst["error"], worst["bound"], worst["tensor"])
+            assert r["ratio"] == worst["error"] / worst["bound"]
+        else:
+            assert math.isnan(r["ratio"]) and r["backend"] == "ref32"
+        for which in ("forward", "backward"):
+            time_row, = [t for t in trial.times if (t["backend"], t["pass"]) == (r["backend"], which)]
+            assert r[which] == time_row["median"] > 0
+            assert r["saved_bytes"] == time_row["saved_bytes"] > 0
+        assert r["line"] == trial.words and trial.attributes["complete"] == 1
+
+
+def test_the_table_prints(seeds, monkeypatch):
+    table = records(seeds, monkeypatch)
+    lines = str(table).splitlines()
+    assert max(map(len, lines)) < 400 and sum(" ref64 " in line for line in lines) == 6
+    assert "steps=4" in " ".join(lines[:5]) and lines == repr(table).splitlines()
+    rows = Table(table._repr_html_()).rows
+    assert {"trial", "state", "seed", "backend", "ratio", "forward"} <= set(rows[0])
+    assert len(rows) == 1 + len(table)
+    forward = rows[1][rows[0].index("forward")].split()
+    scale = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1}[forward[1]]
+    assert math.isclose(float(forward[0]) * scale, table[0]["forward"], rel_tol=6e-3)
+
+
+def test_names_of_other_programs_are_text(tmp_path, monkeypatch):
+    if not PROGRAM:
+        pytest.skip("ABLATE_PROGRAM is not set")
+    file, name = tmp_path / "given.h5", 'a"<b>,c'
+    subprocess.run([PROGRAM, "--inputs", "softmax rows=5 columns=7", "-o", file],
+                   check=True, capture_output=True)
+    with h5py.File(file, "r+") as h5:
+        h5[f"trial/0001/{name}/y"] = h5["trial/0001/in/x"][...]
+    assert subprocess.run([PROGRAM, "judge", file], capture_output=True).returncode == 1
+    with h5py.File(file, "r+") as h5:
+        h5["trial/0001"].attrs["kernel"] = "warp"
+    row, = records(file, monkeypatch)
+    assert (row["backend"], row["kernel"], row["setting_kernel"]) == (name, "given", "warp")
+    assert row["failed"] == 1 and row["ratio"] > 1 and math.isnan(row["forward"])
+    for source in (records(file, monkeypatch), ablate.open(file).trials[0].verdicts):
+        table = Table(source._repr_html_())
+        assert table.marked == [False, True]
+        assert table.rows[1][table.rows[0].index("backend")] == name
+        assert name in str(source)
+
+
+def test_a_dump_without_checks_and_times(tmp_path, monkeypatch):
+    row, = records(written(tmp_path / "inputs.h5"), monkeypatch)
+    assert row["op"] == "silu" and row["checks"] == 0 and row["backend"] == ""
+
+
+def test_the_earlier_schema(monkeypatch):
+    file = os.path.join(os.path.dirname(__file__), "../../tests/ablate-1.h5")
+    if not os.path.exists(file):
+        pytest.skip("tests/ablate-1.h5 is not there")
+    assert any(r["forward"] > 0 for r in records(file, monkeypatch))
+
+
+def test_a_data_frame(seeds):
+    pandas = pytest.importorskip("pandas")
+    frame = ablate.open(seeds).table()
+    assert isinstance(frame, pandas.DataFrame) and frame.index.name == "trial"
+    mean = frame[frame.backend == "ref64"].groupby("state")["ratio"].mean()
+    assert set(mean.index) == {"full", "diagonal"} and (mean > 0).all()
+
+
+def test_verdicts_in_a_notebook():
+    def wrong(x):
+        return 2 * np.asarray(x)
+
+    verdicts = ablate.judge(wrong, "silu rows=2 dim=3")
+    table = Table(verdicts._repr_html_())
+    assert table.rows[0] == ["check", "tensor", "error", "bound", "distance", "verdict", "note"]
+    assert len(table.rows) == 1 + len(verdicts) and not verdicts.ok
+    assert table.marked[1:] == [v.verdict == "fail" for v in verdicts]
+    assert "not passed" in verdicts._repr_html_()
+    odd = ablate.Verdicts("<b>&", [ablate.Verdict("parity", "<i>", 0.0, 1.0, note='"<u>"')])
+    assert Table(odd._repr_html_()).rows[1][1] == "<i>" and "&lt;b&gt;&amp;" in odd._repr_html_()

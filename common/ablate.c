@@ -12,6 +12,7 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/call/values.h"
+#include "common/call/watch.h"
 #include "common/run/input.h"
 
 /* ---- a case ---- */
@@ -436,7 +437,7 @@ static int judge(const struct run *run, const struct tensors *inputs, int checks
         e = e || check_differences(&run->call, truth.oracle, 0, DIRECTIONS, NULL, list);
     truth_free(&truth);
     tensors_free(got);
-    return e;
+    return e || watch_stopped();
 }
 
 static abl_verdicts *verdicts_new(void)
@@ -550,8 +551,9 @@ int abl_would_pass(abl_case *c, const char *name, const double *values, int64_t 
     if (NO_ARRAY(c, "case") || call_begin())
         return -1;
     const int passes = would_pass(c, name, values, (struct array){0, n});
+    const int stopped = watch_stopped();
     call_end();
-    return passes;
+    return stopped ? -1 : passes;
 }
 
 double abl_distance(const double *values, const double *wanted, int64_t n)
@@ -584,7 +586,7 @@ static abl_verdicts *judge_result(abl_case *c, const abl_result *r)
     struct truth *truth = truth_for(c, r, &own);
     if (truth)
         bounds_from(&bounds, &r->call, truth);
-    const int e = !truth || judge_given(r, &bounds, v->name, &v->list);
+    const int e = !truth || judge_given(r, &bounds, v->name, &v->list) || watch_stopped();
     truth_free(&own.truth);
     tensors_free(own.inputs);
     if (e) {

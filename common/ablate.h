@@ -48,6 +48,11 @@ extern "C" {
  * until the next failure. */
 const char *abl_error(void);
 const char *abl_version(void);
+/* From now on calls of this thread that run, judge, draw, or read or write files fail with
+ * "interrupted" once *stop is not 0.  Another thread or a signal handler may set it, and it must stay
+ * until it is replaced.  Such a call ends after the pass that runs, and the library and the objects can
+ * be used as before when *stop is 0 again.  NULL: none does, as in the beginning. */
+void abl_stop_when(const volatile int *stop);
 
 /* ---- operations, parameters, tensors, backends ---- */
 

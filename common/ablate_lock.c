@@ -1,6 +1,7 @@
 /* The library's lock: calls of several threads wait for each other.  HDF5, a backend's context and
  * the list of contexts are used under it; abl_error() is of a thread.  A fork waits for it as well,
- * so that the child finds all of these between two calls.  The thread has C's locale meanwhile. */
+ * so that the child finds all of these between two calls.  The thread has C's locale meanwhile, and
+ * may be asked to end early. */
 #include "config.h"
 
 #include <cblas.h>
@@ -9,6 +10,7 @@
 
 #include "common/ablate_types.h"
 #include "common/base/locale.h"
+#include "common/call/watch.h"
 
 static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local locale_t own;
@@ -52,6 +54,10 @@ int call_begin(void)
     if (pthread_once(&once, prepare_once) || unprepared)
         return err_set("no memory to prepare for a fork of this process");
     wait_for_calls();
+    if (watch_stopped()) {
+        let_others_call();
+        return -1;
+    }
     own = locale_begin();
     return 0;
 }
@@ -60,4 +66,11 @@ void call_end(void)
 {
     locale_end(own);
     let_others_call();
+}
+
+void abl_stop_when(const volatile int *stop)
+{
+    static _Thread_local struct watch watch;
+    watch.stop = stop;
+    watch_begin(stop ? &watch : NULL);
 }

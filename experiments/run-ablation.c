@@ -19,6 +19,7 @@
 #include "common/report/report.h"
 #include "common/run/trial.h"
 #include "common/store/header.h"
+#include "common/store/predict.h"
 #include "experiments/begin.h"
 #include "experiments/decode.h"
 #include "experiments/inputs.h"
@@ -26,6 +27,7 @@
 #include "experiments/list.h"
 #include "experiments/page.h"
 #include "experiments/random.h"
+#include "experiments/shown.h"
 #include "experiments/summary.h"
 
 enum {
@@ -191,23 +193,6 @@ static void find_ceilings(struct experiment *x)
     x->ceilings = x->no_ceilings ? NULL : &ceilings;
 }
 
-struct place {
-    int i, n;
-};
-
-static void show(const char *what, void *data)
-{
-    const struct place *at = data;
-    enum { WIDTH = 24 };
-    char bar[WIDTH + 1];
-    int full = at->n ? at->i * WIDTH / at->n : 0;
-
-    for (int j = 0; j < WIDTH; j++)
-        bar[j] = j < full ? '#' : '.';
-    bar[WIDTH] = 0;
-    progress("[%s] trial %d of %d: %s", bar, at->i + 1, at->n, what);
-}
-
 /* Compare the times of trial i, which is in the store, with the baseline's. */
 static int compare(struct store *store, int i, const struct baseline *b, struct report *report)
 {
@@ -229,18 +214,19 @@ static int run_trials(const struct experiment *x, struct store *store, const str
                       struct report *report, int *errors, int *bad)
 {
     for (int i = 0; i < x->n && !stop; i++) {
-        struct place at = {i, x->n};
         static struct result r; /* large for the stack */
         struct store_counts counts;
         if (store_has(store, i, &counts)) {
             report_resumed(report, &counts);
+            shown_ready(i);
             if (b && compare(store, i, b, report))
                 return -1;
             continue;
         }
-        int e = trial_run(x, &x->trial[i], &stop, show, &at, &r), lost = 0;
+        shown_trial(i);
+        int e = trial_run(x, &x->trial[i], &stop, shown_step, NULL, &r), lost = 0;
         if (!e) {
-            show("writing", &at);
+            shown_step("writing", NULL);
             lost = store_write(store, i, &r);
             if (!lost)
                 report_trial(report, i, &r);
@@ -318,7 +304,9 @@ static int run_stored(const struct experiment *x, const struct options *options,
     report_head(report, x->output, store, resumed, b);
     catch_signals();
     char part[sizeof x->output + 128];
+    shown_begin(x, &stop);
     int e = run_trials(x, store, b, report, &errors, &bad);
+    shown_end();
     int complete = !e && !stop && !errors;
     snprintf(part, sizeof part, "%s", store_name(store));
     if (e)
@@ -345,13 +333,18 @@ static int run(struct experiment *x, const struct options *options)
         return complain(BAD_INPUT);
     if (!options->resume && wrong_inputs(x, NULL))
         return BAD_INPUT;
+    if (!options->resume && predict_fits(x, NULL))
+        return complain(BAD_INPUT);
     find_ceilings(x);
     if (!open_baseline(x, options, &b))
         store = store_open(x, how);
-    if (store && options->resume && wrong_inputs(x, store)) {
-        store_abandon(store);
-        baseline_free(b);
-        return BAD_INPUT;
+    if (store && options->resume) {
+        const int full = predict_fits(x, store) ? complain(BAD_INPUT) : 0;
+        if (full || wrong_inputs(x, store)) {
+            store_abandon(store);
+            baseline_free(b);
+            return BAD_INPUT;
+        }
     }
     int status = store ? run_stored(x, options, b, store) : complain(BAD_INPUT);
     baseline_free(b);
@@ -680,7 +673,7 @@ int main(int argc, char **argv)
     }
     int status = GOOD;
     if (options.plan)
-        report_plan(&x, stdout);
+        report_plan(&x, stdout, stderr);
     else
         status = run(&x, &options);
     plan_free(&x);

@@ -264,7 +264,8 @@ if [ -n "$H5DUMP" ]; then
     "$run" --resume -o cut.h5 long.ini >out 2>err && same_content whole.h5 cut.h5
     ok $? "--resume after a full disk completes the file to the same content"
 fi
-# A disk of 64 KiB, with as many bytes free as are named; nothing but one sentence is said.
+# A disk of 64 KiB, with as many bytes free as are named; nothing but one sentence is said, before anything
+# runs.
 no_space() {
     name="a disk with $1 bytes free is one sentence, with exit status 2, and no file is left"
     mkdir -p small
@@ -274,14 +275,18 @@ no_space() {
     fi
     head -c $((65536 - $1)) /dev/zero >small/full
     "$run" -o small/cut.h5 long.ini >out 2>err
-    [ $? = 2 ] && [ `wc -l <err` = 1 ] && grep -q 'small/cut.h5.part: .*No space left' err &&
-        [ "`ls small`" = full ]
+    [ $? = 2 ] && [ ! -s out ] && [ `wc -l <err` = 1 ] && grep -q "small/cut.h5: needs up to .*, and $2 are \
+free there; set save = outputs or none; write elsewhere with -o$" err && [ "`ls small`" = full ]
     ok $? "$name"
+    cp own.was small/full
+    "$run" --force -o small/full long.ini >out 2>err
+    [ $? = 2 ] && grep -q 'needs up to' err && cmp -s own.was small/full && [ "`ls small`" = full ]
+    ok $? "and a dump that is there stays, also where it may be replaced"
     umount small
 }
-no_space 0
-no_space 4096
-no_space 65536
+no_space 0 '0 bytes'
+no_space 4096 '4.0 KiB'
+no_space 65536 '64.0 KiB'
 cp whole.h5 other.h5.part
 does "a part is not thrown away" 2 "other.h5.part: holds 12 finished trials, .*; go on with --resume" \
     "$run" -o other.h5 long.ini

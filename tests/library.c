@@ -521,6 +521,41 @@ static void renamed(void)
     abl_case_free(c);
 }
 
+/* A call that is asked to end early fails; then the library and the case are as before. */
+static volatile int stop;
+
+static void on_alarm(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+static void interrupted(void)
+{
+    abl_case *c = abl_case_new("e74 steps=256 batch=8 n_state=64 dim=64");
+    abl_case *small = abl_case_new(words);
+
+    signal(SIGALRM, on_alarm);
+    abl_stop_when(&stop);
+    alarm(1);
+    ok(!abl_judge(c, "ref32", NULL, ABL_PARITY | ABL_PROPERTIES | ABL_DIFFERENCES), "is left");
+    error_says("interrupted");
+    ok(stop == 1, "for that reason");
+    ok(!abl_run(small, "ref64", NULL, 0), "and so is the next call");
+    error_says("interrupted");
+    ok(!abl_case_new(words) && abl_expected(small, "out", x, count(small, "out")) == -1,
+       "and any other that computes");
+    stop = 0;
+    abl_verdicts *v = abl_judge(small, "ref32", NULL, ABL_PARITY);
+    ok(v && abl_count(v) > 0 && abl_failed(v) == 0, "until it is no longer asked for");
+    stop = 1;
+    abl_stop_when(NULL);
+    ok(abl_expected(small, "out", x, count(small, "out")) == 0, "NULL: nothing asks any more");
+    abl_verdicts_free(v);
+    abl_case_free(small);
+    abl_case_free(c);
+}
+
 /* Every backend that can run here, a GPU or its emulation among them. */
 static void everywhere(void)
 {
@@ -562,6 +597,7 @@ int main(void)
     source();
     not_written();
     renamed();
+    interrupted();
     everywhere();
     return done();
 }

@@ -178,6 +178,12 @@ static int draw_null(void)
     return 1;
 }
 
+static int stop_null(void)
+{
+    abl_stop_when(NULL);
+    return 1;
+}
+
 static int free_null(void)
 {
     abl_case_free(NULL);
@@ -199,6 +205,7 @@ static void cases(void)
     REFUSES(abl_tensor, c, abl_tensor(NULL, 0, &t) == -1);
     REFUSES(abl_tensor, to, abl_tensor(c, 0, NULL) == -1);
     REFUSES(abl_draw, c, draw_null());
+    ACCEPTS(abl_stop_when, stop, stop_null());
     REFUSES(abl_set, c, abl_set(NULL, "x", array, N) == -1);
     REFUSES(abl_set, name, abl_set(c, NULL, array, N) == -1);
     REFUSES(abl_set, values, abl_set(c, "x", NULL, N) == -1);

@@ -42,6 +42,7 @@ coloured() {
 green=`printf '\033[32mok\033[0m'` red=`printf '\033[31mFAILED\033[0m'`
 yellow=`printf '\033[33m'`
 words="'$named'"
+long='e74 steps=96 batch=2 n_state=48 dim=48 repeats=1 proj=no_z,full save=none'
 # Gradients of 1e-12 of logits near 1e4: most of a difference of them is rounding.
 unsure='softmax rows=2 columns=47 scale=1e-06 fill=outliers seed=169795 checks=differences repeats=0'
 if on_terminal "test -t 1 && echo a terminal" && grep -q "a terminal" out; then
@@ -62,13 +63,26 @@ if on_terminal "test -t 1 && echo a terminal" && grep -q "a terminal" out; then
     ok $? "nor with --tsv"
     on_terminal "TERM=xterm NO_COLOR= '$run' -t $words | cat" && grep -q '[0-9] ok' out && ! coloured
     ok $? "nor into a pipe"
+    on_terminal "OMP_NUM_THREADS=1 '$run' -t '$long'"
+    tr '\r' '\n' <out | sed -n 's/.*trial \([12]\) of 2, \([0-9]*\) %: .*/\1 \2/p' >moved
+    [ `sort -u moved | wc -l` -ge 12 ] && sort -c -s -n -k1,1 -k2,2 moved 2>err
+    ok $? "the line on a terminal moves within a trial, forwards"
+    tr '\r' '\n' <out | grep -q 'of 2, [0-9]* %: [a-z0-9]*, [0-9]* s left$'
+    ok $? "and says how long that will still take"
+    tr '\r' '\n' <out | sed -n 's/.* of 2, [0-9]* %: \([a-z0-9]*\).*/\1/p' | uniq | head -7 | tr '\n' ' ' >steps
+    grep -q 'inputs ref64 ref32 differences roundings properties writing' steps
+    ok $? "and names the steps"
 else
     for name in "on a terminal ok is green" "FAILED is red" "what cannot be judged is yellow" \
         "no colour with NO_COLOR" "no colour with TERM=dumb" "no colour without TERM" "nor with --tsv" \
-        "nor into a pipe"; do
+        "nor into a pipe" "the line on a terminal moves" "says how long" "names the steps"; do
         skip "$name" "no script of util-linux"
     done
 fi
+
+"$run" -t "$long" >out 2>err
+[ ! -s err ] && ! grep -q "[`printf '\001'`-`printf '\010'``printf '\013'`-`printf '\037'`]" out
+ok $? "where there is no terminal no control character is written"
 
 # ---- an earlier run's times ----
 

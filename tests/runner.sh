@@ -56,15 +56,59 @@ ok $? "a line of a plan pastes back"
 "$run" --list | sed -n '/^run-ablation/q; s/ .*//p' >names
 cut -f2 out | cut -d' ' -f1 | cmp - names >err 2>&1
 ok $? "all is each operation that --list names"
+takes='^[^ ]*\.h5: [0-9]* trials* takes* up to [0-9.]* [KMG]*i*B\(ytes\)*\(, less by compression\)*$'
 for ini in "$srcdir"/experiments/*.ini; do
-    "$run" -n "$ini" >out 2>err
+    "$run" -n "$ini" >out 2>all
+    grep -v -e "$takes" -e '^the references take about' all >err
     if [ -s err ] && ! grep -v ': .* needs .* of memory, ' err >/dev/null; then
         skip "`basename "$ini"` is a plan" "it needs more memory than there is here"
     else
-        grep -q '^1	' out && [ ! -s err ]
-        ok $? "`basename "$ini"` is a plan"
+        grep -q '^1	' out && [ ! -s err ] && [ `grep -c "$takes" all` = 1 ]
+        ok $? "`basename "$ini"` is a plan, and -n says how large its dump will be"
     fi
 done
+
+# ---- how large a dump will be ----
+
+# The size that was printed, in bytes, and what its last digit may hide.
+printed() {
+    sed -n 's/.* up to \([0-9.]*\) \([KMG]\)iB.*/\1 \2/p' "$1" | awk '{
+        unit = 1024 ^ index("KMG", $2); print $1 * unit, 0.05 * unit }'
+}
+# predicted PERCENT WORDS: the dump is not larger than was said, and smaller by at most so much.
+predicted() {
+    name="the size of a dump is known to $1 %: $2"
+    "$run" -n -o size.h5 -t "$2" >out 2>plan && "$run" --force -o size.h5 -t "$2" >out 2>err
+    e=$?
+    said=`grep 'the dump takes' out | sed 's/.*takes //'`
+    grep -q "takes* $said$" plan && echo "$e `wc -c <size.h5` `printed plan`" >err &&
+        awk -v percent="$1" '$1 || $2 > $3 + $4 || $2 < ($3 - $4) * (1 - percent / 100) { exit 1 }' err
+    ok $? "$name"
+}
+predicted 2 'softmax rows=1000 columns=1000 compress=0 repeats=0 checks=parity'
+predicted 2 'softmax rows=1000 columns=1000 compress=0 save=outputs dtype=fp32,bf16'
+predicted 3 'linear rows=500 dim_in=300 dim_out=500 compress=0 accumulate=yes checks=parity,properties'
+predicted 10 'e74 steps=64 batch=4 n_state=16,64 dim=64 compress=0 repeats=1'
+predicted 5 'dequantise dim_out=1000 dim_in=1024 compress=0 checks=none repeats=0'
+predicted 2 'gemm M=600 N=600 K=600 compress=0 measure=time'
+predicted 60 'softmax rows=1000 columns=1000 compress=0 save=none'
+predicted 75 'relu rows=1,2,3,4,5,6,7,8,9 dim=1,2,3'
+predicted 75 'all cases=contract checks=none repeats=0 save=outputs'
+"$run" --inputs 'softmax rows=300 columns=300' -o size.h5 >out 2>err && grep -q 'the dump takes up to [78][0-9.]* KiB' out
+ok $? "and that of inputs alone"
+
+# README's own experiment, which is the first that somebody runs: its dump is small, and -n, which says so of a
+# plan that takes a minute or more, says nothing.
+sed -n '/^## Your own experiment/,/^## /p' "$srcdir/README.md" | sed -n '/^```ini/,/^```/p' | sed '/^```/d' >my.ini
+cp "$srcdir/data/sample.txt" my.txt
+"$run" -n my.ini >out 2>plan
+[ `wc -l <out` = 12 ] && [ `wc -l <plan` = 1 ] &&
+    printed plan | awk '{ exit $1 > 16 * 1048576 }'
+ok $? "README's own experiment is small, and takes less than a minute"
+sed '/^steps/d; /^batch/d; /^dim/d' my.ini >long.ini
+"$run" -n long.ini >out 2>plan
+grep -q '^the references take about [0-9]* [mh]' plan
+ok $? "with the default sizes it is not"
 
 # ---- options ----
 

@@ -9,10 +9,15 @@
 
 static int shown;
 
+int progress_is_seen(void)
+{
+    return isatty(STDERR_FILENO);
+}
+
 void progress(const char *fmt, ...)
 {
     va_list ap;
-    if (!isatty(STDERR_FILENO))
+    if (!progress_is_seen())
         return;
     va_start(ap, fmt);
     fputs("\r\033[K", stderr);

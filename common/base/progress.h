@@ -6,5 +6,7 @@
  * stderr is no terminal. */
 void progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void progress_clear(void);
+/* Is stderr a terminal? */
+int progress_is_seen(void);
 
 #endif

@@ -11,6 +11,7 @@
 #include "common/base/err.h"
 #include "common/base/number.h"
 #include "common/call/run.h"
+#include "common/call/watch.h"
 
 /* ---- tensors on the host ---- */
 
@@ -501,7 +502,9 @@ static int run_once(const struct run *c, const struct call *f, enum pass p, void
         e = b->stop(f->context, seconds);
     else
         *seconds = seconds_now() - began;
-    return e ? run_failed(c, p, recorded ? ", replayed" : "", e) : 0;
+    if (!e)
+        watch_ran(f, p);
+    return e ? run_failed(c, p, recorded ? ", replayed" : "", e) : watch_stopped();
 }
 
 /* The times of several runs; of slow ones, as many as fit into a second. */
@@ -627,6 +630,8 @@ int run_op(const struct run *c, struct tensors *t, struct outcome *out)
     if (no)
         return err_set("%s on %s: kernel %s declines: %s", c->call.op->name, c->call.backend->name,
                        c->call.kernel->name, no);
+    if (watch_stopped())
+        return -1;
     int noisy = c->call.backend->disturb && noise_any(&c->noise);
     const int64_t before = c->watch ? c->call.backend->memory(c->call.context) : 0;
     int e = put_all(c, t, &p, &f, &out->peak);

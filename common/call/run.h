@@ -93,7 +93,8 @@ int run_reserve(const struct run *c);
 /* Runs forward, then backward.  Reads the inputs, output gradients and initial gradients of t and
  * writes the other tensors.  A gradient to which backward adds is the initial one and one backward
  * pass, however often that was timed.  Elements that a kernel does not write are NaN, or, with
- * other_poison, large; of bytes they are the poison itself.  Nonzero after err_set(). */
+ * other_poison, large; of bytes they are the poison itself.  Nonzero after err_set(), also where
+ * whoever watches this thread asks for an early end (watch.h), which comes after the pass that runs. */
 int run_op(const struct run *c, struct tensors *t, struct outcome *out);
 /* The same into tensors_results(); NULL after err_set(). */
 struct tensors *run_copy(const struct run *c, const struct tensors *inputs, struct outcome *out);

@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "common/base/grow.h"
+#include "common/base/number.h"
 #include "common/plan/settings.h"
 #include "common/report/head.h"
 #include "common/report/time_text.h"
 #include "common/report/unused.h"
 #include "common/run/duration.h"
+#include "common/store/predict.h"
 
 /* Settings that all trials have alike; operations and their parameters stand above their tables. */
 static void constant(const struct screen *s, const struct experiment *x)
@@ -61,16 +63,47 @@ static void sampled(const struct screen *s, const struct experiment *x)
             n, x->n, SAMPLE_ROWS);
 }
 
+const char *run_time(const struct experiment *x, int resumed, char text[RUN_TIME])
+{
+    const double seconds = estimate_seconds(x) * (x->n - resumed) / x->n;
+    const int hours = seconds >= 5400;
+
+    *text = 0;
+    if (seconds >= 60)
+        snprintf(text, RUN_TIME, "the references take about %.0f %s on this machine",
+                 ceil(seconds / (hours ? 3600 : 60)), hours ? "hours" : "minutes");
+    return text;
+}
+
 /* Whoever has to wait should know. */
 static void estimate(const struct screen *s, const struct experiment *x, int resumed)
 {
-    double seconds = estimate_seconds(x) * (x->n - resumed) / x->n;
-    int hours = seconds >= 5400;
+    char text[RUN_TIME];
 
-    if (seconds >= 60)
-        say(s, 2, "the references take about %.0f %s on this machine; -n prints the plan",
-            ceil(seconds / (hours ? 3600 : 60)), hours ? "hours" : "minutes");
+    if (*run_time(x, resumed, text))
+        say(s, 2, "%s; -n prints the plan", text);
     fflush(s->to);
+}
+
+const char *dump_size(const struct experiment *x, struct store *s, char text[DUMP_SIZE])
+{
+    const double bytes = predict_dump(x, s);
+    char size[NUMBER_TEXT];
+
+    *text = 0;
+    if (bytes >= 0)
+        snprintf(text, DUMP_SIZE, "up to %s%s%s", number_bytes(bytes, size), s ? " more" : "",
+                 x->compress ? ", less by compression" : "");
+    return text;
+}
+
+/* Whoever pays for the disk, too. */
+static void size(const struct screen *s, const struct experiment *x, const struct run_head *h)
+{
+    char text[DUMP_SIZE];
+
+    if (*dump_size(x, h->resumed ? h->store : NULL, text))
+        say(s, 2, "the dump takes %s", text);
 }
 
 /* What input files hold that no trial reads: perhaps a name with a mistake. */
@@ -139,6 +172,7 @@ void head_of_run(const struct screen *s, const struct experiment *x, const struc
         say(s, 2, "%d trials are there already", h->resumed);
     unused(s, x);
     sampled(s, x);
+    size(s, x, h);
     estimate(s, x, h->resumed);
 }
 

@@ -77,7 +77,7 @@ static void note_worst(struct worst *w, const struct verdict *v, double value, i
 
 /* ---- head ---- */
 
-void report_head(struct report *p, const char *file, const struct store *store, int resumed,
+void report_head(struct report *p, const char *file, struct store *store, int resumed,
                  const struct baseline *b)
 {
     const struct run_head h = {file, store, resumed, b};
@@ -668,8 +668,15 @@ int report_end(struct report *p, const char *file, int interrupted)
     return p->failed;
 }
 
-void report_plan(const struct experiment *x, FILE *to)
+void report_plan(const struct experiment *x, FILE *to, FILE *aside)
 {
+    char size[DUMP_SIZE], time[RUN_TIME];
+
     for (int i = 0; i < x->n; i++)
         fprintf(to, "%d\t%s\n", i + 1, x->trial[i].text);
+    if (*dump_size(x, NULL, size))
+        fprintf(aside, "%s: %d trial%s take%s %s\n", x->output, x->n, x->n == 1 ? "" : "s",
+                x->n == 1 ? "s" : "", size);
+    if (*run_time(x, 0, time))
+        fprintf(aside, "%s\n", time);
 }

@@ -19,7 +19,7 @@ struct report *report_new(const struct experiment *x, FILE *to, int how);
 /* The head: the plan and the devices.  The store says which existing file of
  * that name it replaces; `resumed` trials are complete already; times are
  * compared with the baseline b, if it is not NULL. */
-void report_head(struct report *p, const char *file, const struct store *store, int resumed,
+void report_head(struct report *p, const char *file, struct store *store, int resumed,
                  const struct baseline *b);
 /* The head of the report on results that another program left in a dump: of that program, or of all
  * that did (`as` is NULL).  What it did not leave has a line below the rows of its trial. */
@@ -36,7 +36,8 @@ void report_baseline(struct report *p, int i, const struct baseline *b,
 int report_end(struct report *p, const char *file, int interrupted);
 void report_free(struct report *p);
 
-/* The plan alone, one line per trial. */
-void report_plan(const struct experiment *x, FILE *to);
+/* The plan alone, one line per trial, and aside how large its dump will be and, if that is a minute or more, how
+ * long it will take. */
+void report_plan(const struct experiment *x, FILE *to, FILE *aside);
 
 #endif

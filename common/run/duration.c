@@ -128,6 +128,17 @@ static double trial_work(const struct experiment *x, const struct trial *t, enum
     return p < op_passes(f.op) ? runs(x, t, p) * work(&f, p) : 0;
 }
 
+double expected_work(const struct experiment *x, const struct trial *t)
+{
+    return trial_work(x, t, FORWARD) + trial_work(x, t, BACKWARD);
+}
+
+double reference_work(const struct call *f, enum pass p)
+{
+    const struct call on = call_on(f, &ref64, NULL);
+    return work(&on, p);
+}
+
 double estimate_seconds(const struct experiment *x)
 {
     double all = 0, sum = 0, seconds[N_PASSES];
@@ -135,7 +146,7 @@ double estimate_seconds(const struct experiment *x)
     if (x->measure == MEASURE_CROSSOVER)
         return 0; /* it grows until a batch takes a second */
     for (int i = 0; i < x->n; i++)
-        all += trial_work(x, &x->trial[i], FORWARD) + trial_work(x, &x->trial[i], BACKWARD);
+        all += expected_work(x, &x->trial[i]);
     if (all / SLOWEST < 60)
         return 0;
     for (int k = 0; k < N_OPS; k++) {

@@ -10,4 +10,9 @@
  * case for each operation, which this measures (a tenth of a second each). */
 double estimate_seconds(const struct experiment *x);
 
+/* In one unit, about a FLOP: what the references will have to do for a trial, and what one pass of a call on
+ * any of them is of it. */
+double expected_work(const struct experiment *x, const struct trial *t);
+double reference_work(const struct call *f, enum pass p);
+
 #endif

@@ -58,6 +58,7 @@ static int judge_all(const struct task *task)
 
     if (!(task->x->checks & (CHECK_PARITY | CHECK_PROPERTIES)))
         return 0;
+    task->step("roundings", task->data);
     int e = truth_begin(&truth);
     for (int i = YARDSTICK; !e && i < r->n_ran && !*task->stop; i++)
         e = judge(task, &r->ran[i], &truth);
@@ -181,5 +182,5 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
         e = result_round_trips(r, inputs, stop);
     }
     r->failed = verdicts_failed(&r->verdicts, 0);
-    return e;
+    return !e && *stop ? err_set("interrupted") : e;
 }

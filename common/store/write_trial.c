@@ -179,12 +179,16 @@ static const struct call *call_of(const struct writing *w, const struct item *it
     return it->cut ? &it->cut->call : w->f;
 }
 
+static int64_t item_bytes(const struct writing *w, const struct item *it)
+{
+    return op_count(call_of(w, it), it->arg) * (int64_t)types[types[it->type].dumped].bytes;
+}
+
 static int64_t bytes_needed(const struct writing *w)
 {
-    int64_t bytes = (1 << 20) + (int64_t)w->r->verdicts.n * 512;
+    int64_t bytes = DUMP_SPARE + (int64_t)w->r->verdicts.n * 512;
     for (int i = 0; i < w->n_items; i++)
-        bytes += op_count(call_of(w, &w->item[i]), w->item[i].arg) *
-                 types[types[w->item[i].type].dumped].bytes;
+        bytes += item_bytes(w, &w->item[i]);
     return bytes;
 }
 
@@ -552,6 +556,17 @@ int64_t dump_bytes(const struct experiment *x, const struct result *r)
     int64_t bytes = w ? bytes_needed(w) : -1;
     writing_free(w);
     return bytes;
+}
+
+int dump_tensors(const struct experiment *x, const struct result *r, int64_t bytes[MAX_DUMPED])
+{
+    struct writing *w = writing_new(-1, x, r);
+    const int n = w ? w->n_items : -1;
+
+    for (int i = 0; i < n; i++)
+        bytes[i] = item_bytes(w, &w->item[i]);
+    writing_free(w);
+    return n;
 }
 
 int dump_write(hid_t trial, const struct experiment *x, const struct result *r)

@@ -12,8 +12,13 @@
 int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, int i);
 /* Remove what an interrupted run left in an unfinished one. */
 int dump_trial_empty(hid_t trial);
-/* Bytes of the file that a result takes, at most; -1 after err_set(). */
+/* Bytes of the file that a result takes, at most, with so many to spare; -1 after err_set(). */
+enum { DUMP_SPARE = 1 << 20 };
 int64_t dump_bytes(const struct experiment *x, const struct result *r);
+/* The bytes of each tensor that is stored of it; returns how many there are, or -1 after err_set().
+ * Values are not looked at, only whether there are some. */
+enum { MAX_DUMPED = 2 * MAX_ARGS * (MAX_RAN + 1) };
+int dump_tensors(const struct experiment *x, const struct result *r, int64_t bytes[MAX_DUMPED]);
 /* Write it into the trial's group, so that it is there whole or not at all. */
 int dump_write(hid_t trial, const struct experiment *x, const struct result *r);
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from . import _device, _table
-from ._case import Case, Run, numbers
+from ._case import Case, Run, are_few, numbers
 from ._library import Error
 from ._table import INPUT, OUTPUT, Tensor
 
@@ -107,8 +107,9 @@ class Op:
                 shown.setdefault(axis, name)
         return {k: n for k, n in sizes.items() if k not in self.settings}
 
-    def _place(self, arrays: Mapping[str, np.ndarray], more: Mapping[str, Any]) -> str:
-        """The words of the case that has these arrays."""
+    def _place(self, arrays: Mapping[str, np.ndarray],
+               more: Mapping[str, Any]) -> tuple[str, bool]:
+        """The words of the case that has these arrays, and whether it is known to be short."""
         settings = {**more, **self.settings}
         try:
             tensors = _table.words_tensors(_words(self.name, settings))
@@ -125,7 +126,7 @@ class Op:
                 raise Error(f"{self.name} has no input {name} here; it has {', '.join(inputs)}")
             if array.shape != t.shape:
                 raise _shape_error(name, array, t)
-        return words
+        return words, are_few(there.values())
 
     def __call__(self, *, backend: str | None = None, kernel: str | None = None,
                  **arrays: Any) -> Result:
@@ -138,7 +139,7 @@ class Op:
         double = any(a.dtype == np.float64 for a in given.values())
         backend = backend or ("ref64" if double else "ref32")
         dtype = "bf16" if backend.endswith("bf16") else "fp64" if backend == "ref64" else "fp32"
-        case = Case(self._place(given, {"dtype": dtype}))
+        case = Case(*self._place(given, {"dtype": dtype}))
         backward = any(name in case.gradients(OUTPUT) for name in given)
         for name in case.names(INPUT) + case.gradients(OUTPUT):
             if name in given:

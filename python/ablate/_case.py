@@ -1,12 +1,14 @@
 """A case of the library and its results, with NumPy arrays."""
 
 import ctypes
+import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from ._library import BYTES, DOUBLES, CVerdict, Error, Handle, call
+from ._library import BYTES, DOUBLES, CVerdict, Error, Handle, call, call_here
 from ._table import INPUT, Tensor, case_tensors
 
 
@@ -55,6 +57,15 @@ def _take(function: str, handle: Any, t: Tensor, name: str) -> np.ndarray:
     return array
 
 
+# Elements up to which one run is short: a product of them with each other is some milliseconds.
+_FEW = 4096
+
+
+def are_few(tensors: Iterable[Tensor]) -> bool:
+    """Is one run of a case that has these tensors known to be short?"""
+    return sum(math.prod(t.shape) for t in tensors) <= _FEW
+
+
 def to_bf16(array: np.ndarray) -> np.ndarray:
     """float32 values, rounded to the nearest bf16, ties to even."""
     x = np.ascontiguousarray(array, np.float32)
@@ -66,8 +77,9 @@ def to_bf16(array: np.ndarray) -> np.ndarray:
 class Case(Handle):
     """An operation, its sizes and its inputs."""
 
-    def __init__(self, words: str):
-        super().__init__(call("abl_case_new", words), "abl_case_free")
+    def __init__(self, words: str, few: bool = False):
+        """`few`: are_few() of its tensors."""
+        super().__init__((call_here if few else call)("abl_case_new", words), "abl_case_free")
         self.tensors: dict[str, Tensor] = {t.name: t for t in case_tensors(self)}
 
     @property
@@ -136,7 +148,8 @@ class Run(Handle):
     @classmethod
     def of(cls, case: Case, backend: str, kernel: str | None, backward: bool) -> "Run":
         """A run of a backend's kernel; None: the first that accepts the case."""
-        return cls(case, call("abl_run" if backward else "abl_forward", case, backend, kernel, 0))
+        make = call_here if are_few(case.tensors.values()) else call
+        return cls(case, make("abl_run" if backward else "abl_forward", case, backend, kernel, 0))
 
     @classmethod
     def given(cls, case: Case, name: str) -> "Run":

@@ -7,6 +7,7 @@ from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int64, c_ubyte,
 from typing import Any
 
 from ._version import __version__
+from ._wait import Waiter
 
 MAX_RANK = 6
 
@@ -55,6 +56,7 @@ HANDLE, TEXT = c_void_p, c_char_p
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "abl_version": (TEXT, []),
     "abl_error": (TEXT, []),
+    "abl_stop_when": (None, [POINTER(c_int)]),
     "abl_op": (TEXT, [c_int]),
     "abl_formula": (TEXT, [TEXT]),
     "abl_source": (TEXT, [TEXT]),
@@ -147,20 +149,52 @@ def _load() -> tuple[ctypes.CDLL, str]:
 lib, library_path = _load()
 
 
+# Those that can take long, with the function that frees what they return.
+_LONG = {"abl_case_new": "abl_case_free", "abl_case_read": "abl_case_free", "abl_draw": "",
+         "abl_run": "abl_result_free", "abl_forward": "abl_result_free",
+         "abl_judge": "abl_verdicts_free", "abl_judge_result": "abl_verdicts_free",
+         "abl_expected": "", "abl_expected_bytes": "", "abl_would_pass": "", "abl_distance": "",
+         "abl_write": "", "abl_dump_read": ""}
+
+_waiter = Waiter(lib.abl_stop_when)
+
+
 def fail() -> Error:
     """The library's last error in this thread."""
     return Error(lib.abl_error().decode())
 
 
-def call(name: str, *arguments: Any) -> Any:
-    """Call a function of the library; an error is raised.  Texts go in and come out as str."""
+def _made(name: str, arguments: tuple[Any, ...]) -> Any:
+    """What a function returns, or its error."""
     function = getattr(lib, name)
     result = function(*[a.encode() if isinstance(a, str) else a for a in arguments])
     if function.restype is HANDLE and not result:
-        raise fail()
+        return fail()
     if function.restype in (c_int, c_int64) and result == -1:
-        raise fail()
+        return fail()
     return result.decode() if isinstance(result, bytes) else result
+
+
+def _drop(name: str, result: Any) -> None:
+    """Free what a function returned, unless that is an error or a number."""
+    if _LONG[name] and isinstance(result, int):
+        getattr(lib, _LONG[name])(result)
+
+
+def call_here(name: str, *arguments: Any) -> Any:
+    """The same of a call that is known to be short, for which another thread would take longer."""
+    result = _made(name, arguments)
+    if isinstance(result, Error):
+        raise result
+    return result
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call a function of the library; an error is raised.  Texts go in and come out as str.  A signal
+    is handled at once, whose handler may raise KeyboardInterrupt."""
+    if name in _LONG and _waiter.is_wanted():
+        return _waiter.run(lambda: _made(name, arguments), lambda r: _drop(name, r))
+    return call_here(name, *arguments)
 
 
 def texts(name: str, *arguments: Any) -> list[str]:

@@ -1,0 +1,195 @@
+/* Predicts the size of a dump: the tensors that each trial will store, as write_trial.c lists them of a
+ * result, and what HDF5 needs around them (predict.h). */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "common/base/err.h"
+#include "common/base/number.h"
+#include "common/store/output.h"
+#include "common/store/predict.h"
+#include "common/store/write_trial.h"
+
+/* What HDF5 takes, at most, as measured with 1.10.8: of a dump, of a trial with its attributes, dimensions
+ * and tables, of each dataset with its header, its names of axes and its place in a group, and of a row of a
+ * table with its strings.  Data of 3072 bytes or more begins at a multiple of 4096 (store.c). */
+enum {
+    OF_DUMP = 20480,
+    OF_TRIAL = 12288,
+    OF_DATASET = 1536,
+    OF_ROW = 512,
+    ALIGNED = 3072,
+    PAGE = 4096
+};
+
+/* The result that a trial would have, all of it pretended.  Nobody looks at a tensor's values. */
+struct pretended {
+    struct result r;
+    struct tensors t;
+    struct sampled sampled;
+    double x;
+    unsigned char b;
+    int64_t bytes[MAX_DUMPED];
+};
+
+static void pretend_tensors(struct pretended *p, const struct call *f)
+{
+    struct tensors *t = &p->t;
+
+    for (int i = 0; i < f->op->n_args; i++) {
+        if (!op_count(f, i))
+            continue;
+        if (op_is_bytes(f, i))
+            t->b[i] = &p->b;
+        else
+            t->x[i] = &p->x;
+        t->g[i] = f->op->arg[i].flags & DIFF ? &p->x : NULL;
+        t->g0[i] = call_accumulates(f, i) ? &p->x : NULL;
+    }
+}
+
+/* The backends that will run, and of each the one kernel that keeps its tensors.  Where a GPU is judged by
+ * a sample, and where a check would be but there is none, the references keep none. */
+static void pretend_runs(struct pretended *p, const struct experiment *x, const struct trial *t)
+{
+    const struct backend *list[16];
+    const int n = plan_backends(x, t, list);
+
+    for (int i = 0; i < n; i++) {
+        const struct call on = call_on(&t->call, list[i], NULL);
+        const char *name = is_gpu(list[i]) && *t->kernel ? t->kernel : NULL;
+        const struct impl *k = backend_unavailable(list[i]) ? NULL : impl_choose(&on, name).kernel;
+        if (k)
+            p->r.ran[p->r.n_ran++] =
+                (struct ran){.call = call_on(&t->call, list[i], k), .t = &p->t};
+    }
+    if (t->sampled && (x->measure == MEASURE_CHECK || p->r.n_ran > YARDSTICK + 1))
+        p->r.ran[ORACLE].t = p->r.ran[YARDSTICK].t = NULL;
+}
+
+static int pretend_sample(struct pretended *p, const struct trial *t)
+{
+    if (!t->sampled || p->r.n_ran <= YARDSTICK + 1)
+        return 0;
+    if (sampled_cuts(&p->sampled, &p->r.ran[YARDSTICK].call, SAMPLE_ROWS, t->seed))
+        return -1;
+    for (int i = 0; i < p->sampled.n_cuts; i++)
+        p->sampled.cut[i].truth.oracle = p->sampled.cut[i].truth.yard = &p->t;
+    p->r.sampled = &p->sampled;
+    return 0;
+}
+
+static void forget_sample(struct pretended *p)
+{
+    for (int i = 0; i < p->sampled.n_cuts; i++)
+        p->sampled.cut[i].truth.oracle = p->sampled.cut[i].truth.yard = NULL;
+    sampled_free(&p->sampled);
+}
+
+static int kernels_of(const struct call *f)
+{
+    int n = 0;
+    for (const struct impl *const *k = op_kernels(f->op, f->backend); *k; k++)
+        n++;
+    return n;
+}
+
+/* The rows of a trial's tables, and more: of each result parity, by each kernel that is timed or judged; the
+ * differences; and of the yardstick and what is judged the properties, of which an axis of time and
+ * one of the batch each have two. */
+static double rows(const struct experiment *x, const struct trial *t, const struct result *r)
+{
+    const struct op *o = t->call.op;
+    const int properties = x->checks & CHECK_PROPERTIES ? 2 + 2 * !!o->batch + 2 * !!o->time : 0;
+    int results = 0, kernels = 0;
+
+    for (int i = YARDSTICK; i < r->n_ran; i++)
+        kernels += x->measure == MEASURE_CHECK ? 1 : kernels_of(&r->ran[i].call);
+    FOR_RESULTS (&t->call, i, grad)
+        results++;
+    const double verdicts = x->checks ? results * (1. + kernels * (1 + properties)) : 0;
+    const double times = x->repeats ? 1 + 2. * kernels : 0;
+    return verdicts + times * (x->measure == MEASURE_CROSSOVER ? MAX_POINTS : 1);
+}
+
+static double file_bytes(struct pretended *p, const struct experiment *x, const struct trial *t)
+{
+    const int n = dump_tensors(x, &p->r, p->bytes);
+    double sum = OF_TRIAL + OF_ROW * rows(x, t, &p->r) + (double)strlen(t->text);
+
+    for (int i = 0; i < n; i++) {
+        const int64_t page = p->bytes[i] >= ALIGNED ? PAGE : 1;
+        sum += (double)((p->bytes[i] + page - 1) / page * page) + OF_DATASET;
+    }
+    return n < 0 ? -1 : sum;
+}
+
+static double predict_trial(const struct experiment *x, int i)
+{
+    const struct trial *t = &x->trial[i];
+    struct pretended *p = calloc(1, sizeof *p);
+    double bytes = -1;
+
+    if (!p) {
+        err_set("no memory to predict the size of a dump");
+        return -1;
+    }
+    p->r.trial = t;
+    pretend_tensors(p, &t->call);
+    if (x->measure != MEASURE_CROSSOVER)
+        p->r.inputs = &p->t;
+    if (!x->inputs_only)
+        pretend_runs(p, x, t);
+    if (!pretend_sample(p, t))
+        bytes = file_bytes(p, x, t);
+    forget_sample(p);
+    free(p);
+    return bytes;
+}
+
+double predict_dump(const struct experiment *x, struct store *s)
+{
+    struct store_counts ignored;
+    double sum = s ? 0 : OF_DUMP + (double)strlen(x->text);
+
+    for (int i = 0; i < x->n; i++) {
+        const double bytes = s && store_has(s, i, &ignored) ? 0 : predict_trial(x, i);
+        if (bytes < 0)
+            return -1;
+        sum += bytes;
+    }
+    return sum;
+}
+
+/* What a user may still write there; -1 where the file system does not say. */
+static double free_bytes(const char *file)
+{
+    char folder[MAX_OUTPUT + 2];
+    const char *slash = strrchr(file, '/');
+    struct statvfs is;
+
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash + 1 - file) : 1,
+             slash ? file : ".");
+    if (statvfs(folder, &is) || !is.f_blocks)
+        return -1;
+    return (double)is.f_bavail * (double)(is.f_frsize ? is.f_frsize : is.f_bsize);
+}
+
+int predict_fits(const struct experiment *x, struct store *s)
+{
+    const double dump = predict_dump(x, s), bytes = dump + DUMP_SPARE; /* while it is written */
+    char needs[NUMBER_TEXT], has[NUMBER_TEXT];
+    struct output o;
+
+    if (dump < 0 || output_find(x, &o))
+        return -1;
+    const double there = free_bytes(o.file);
+    if (there < 0 || bytes <= there)
+        return 0;
+    err_set("%s: needs up to %s%s, and %s are free there%s", x->output, number_bytes(bytes, needs),
+            s ? " more" : "", number_bytes(there, has),
+            x->save == SAVE_NONE ? "" : "; set save = outputs or none");
+    return err_advise(ADVICE_ELSEWHERE);
+}

@@ -88,6 +88,7 @@ cat >seeds.ini <<'END'
 [experiment]
 name = seeds
 repeats = 3
+backends = ref64, ref32
 [trial]
 op = e74_cell
 steps = 8

@@ -219,6 +219,15 @@ if [ -n "$PYTHON" ] && "$PYTHON" "$srcdir/tests/odd_gguf.py" >out 2>err; then
         does "tensor $k of three shards" 0 "read w from" "$run" -o n.h5 --force -t \
             "rmsnorm rows=1 columns=4 input=gguf file=m-00002-of-00003.gguf tensor=w:t$k"
     done
+    printf '[trial]\nop = rmsnorm\nrows = 1\ncolumns = 4\ninput = gguf\nfile = %s\ntensor = w:t1\n' \
+        m-00002-of-00003.gguf >shards.ini
+    does "an ini of another shard's tensor" 0 "1 of 1 trials" "$run" shards.ini
+    cp m-00001-of-00003.gguf before.gguf
+    printf '\1' | dd of=m-00001-of-00003.gguf bs=1 seek=$((`wc -c <before.gguf` - 32)) conv=notrunc 2>/dev/null
+    does "is not gone on with when that has changed" 2 "trial 1 read another m-00002-of-00003.gguf then" \
+        "$run" --resume shards.ini
+    cp before.gguf m-00001-of-00003.gguf
+    does "but when it is as it was" 0 "1 trials are there already" "$run" --resume shards.ini
     mkdir alone && cp m-00002-of-00003.gguf alone
     does "a shard alone" 0 "^shards: 2 of 3; all have 3 tensors; 2 not read: .*m-00001-of-00003.gguf: No such file" \
         "$run" --list alone/m-00002-of-00003.gguf

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/locale.h"
 #include "common/call/values.h"
 
 /* The values that a tensor may have. */
@@ -63,15 +64,16 @@ static int is_allowed(const struct allowed *may, double x)
 /* All digits of a whole number; of others the fewest, from 15 on, that give x again. */
 static void number_text(double x, char text[32])
 {
+    const locale_t was = locale_begin(); /* abl_set() comes here without call_begin() */
     int digits = 15;
 
-    if (is_whole(x)) {
+    if (is_whole(x))
         snprintf(text, 32, "%.0f", x);
-        return;
-    }
-    do
-        snprintf(text, 32, "%.*g", digits, x);
-    while (++digits <= 17 && strtod(text, NULL) != x);
+    else
+        do
+            snprintf(text, 32, "%.*g", digits, x);
+        while (++digits <= 17 && strtod(text, NULL) != x);
+    locale_end(was);
 }
 
 void values_place(const struct call *f, int arg, int64_t i, unsigned fixed, char *text, size_t size)

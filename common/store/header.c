@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/base/gguf.h"
 #include "common/base/grow.h"
 #include "common/base/h5.h"
 #include "common/plan/keys.h"
@@ -111,8 +112,8 @@ int header_write(hid_t root, const struct experiment *x)
 
 /* ---- the contents of an input ---- */
 
-/* Fowler, Noll and Vo's hash 1a of 64 bits: of the whole file, byte by byte. */
-static int hash_file(int fd, uint64_t *hash, uint64_t *bytes)
+/* Fowler, Noll and Vo's hash 1a of 64 bits, byte by byte: goes on with a whole file. */
+static int hash_bytes(int fd, uint64_t *hash, uint64_t *bytes)
 {
     enum { BUFFER = 1 << 16 };
     unsigned char *some = malloc(BUFFER);
@@ -120,8 +121,6 @@ static int hash_file(int fd, uint64_t *hash, uint64_t *bytes)
 
     if (!some)
         return err_set("no memory to read it");
-    *hash = 0xcbf29ce484222325u;
-    *bytes = 0;
     while ((n = read(fd, some, BUFFER)) > 0) {
         *bytes += n;
         for (ssize_t i = 0; i < n; i++)
@@ -131,20 +130,39 @@ static int hash_file(int fd, uint64_t *hash, uint64_t *bytes)
     return n < 0 ? err_set("%s", strerror(errno)) : 0;
 }
 
-int header_contents(const struct trial *t, char contents[MAX_CONTENTS])
+static int hash_file(const char *name, uint64_t *hash, uint64_t *bytes)
 {
     struct stat st;
-    uint64_t hash = 0, bytes = 0;
-    int fd = open(t->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     int e = fd < 0 || fstat(fd, &st) ? err_set("%s", strerror(errno)) : 0;
 
     if (!e && !S_ISREG(st.st_mode))
         e = err_set("is no regular file");
-    e = e || hash_file(fd, &hash, &bytes);
+    e = e || hash_bytes(fd, hash, bytes);
     if (fd >= 0)
         close(fd);
-    if (e)
-        return err_at("%s", t->file);
+    return e ? err_at("%s", name) : 0;
+}
+
+/* The other shards of a model, from which its tensors may come as well. */
+static int hash_shards(const char *name, uint64_t *hash, uint64_t *bytes)
+{
+    struct gguf *g = gguf_open(name);
+    int e = !g;
+
+    for (const struct gguf *s = g ? g->next : NULL; !e && s; s = s->next)
+        e = hash_file(s->file, hash, bytes);
+    gguf_close(g);
+    return e;
+}
+
+int header_contents(const struct trial *t, char contents[MAX_CONTENTS])
+{
+    uint64_t hash = 0xcbf29ce484222325u, bytes = 0;
+
+    if (hash_file(t->file, &hash, &bytes) ||
+        (t->input == INPUT_GGUF && hash_shards(t->file, &hash, &bytes)))
+        return -1;
     snprintf(contents, MAX_CONTENTS, "fnv1a64 %016" PRIx64 ", %" PRIu64 " bytes", hash, bytes);
     return 0;
 }

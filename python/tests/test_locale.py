@@ -29,6 +29,8 @@ def language(request, tmp_path, monkeypatch):
 
 def test_words_functions_and_verdicts(language, tmp_path):
     assert locale.localeconv()["decimal_point"] == ","
+    with pytest.raises(ablate.Error, match="has 0.5 at"):
+        ablate.op("cross_entropy")(logits=np.ones((2, 3)), target=np.array([0.5, 1]))
     x = np.random.default_rng(1).standard_normal((2, 3))
     words = "softmax rows=2 columns=3 scale=1.5"
 

@@ -282,6 +282,24 @@ def test_transforms_are_refused(name):
             torch.jit.trace(function, (t,))
 
 
+@pytest.mark.parametrize("name", [n for n, o in OPERATORS.items() if o.differentiable])
+def test_forward_mode_through_backward_is_refused(name):
+    settings, inputs, _ = example(name, "fp32", "cpu", most=2000)
+    ask(name, inputs)
+    of = [t for t in inputs.values() if t.requires_grad]
+    y = next(t for t in OPERATORS[name](*arguments(name, settings, inputs)) if t.requires_grad)
+    ones = torch.ones_like(y)
+
+    def back(upstream):
+        return torch.autograd.grad(y, of, upstream, retain_graph=True, allow_unused=True)
+    with forward_ad.dual_level(), pytest.raises(ablate.Error, match=f"of {name} has a tangent"):
+        back(forward_ad.make_dual(ones, ones))
+    for transformed in (lambda: torch.func.jvp(back, (ones,), (ones,)),
+                        lambda: torch.func.jacfwd(back)(ones)):
+        with pytest.raises(ablate.Error, match=f"{name} is not supp|d_.* is sparse"):
+            transformed()
+
+
 def gradient(name, settings, inputs, leaf, operator, **more):
     """That of the outputs, each times a constant, with respect to a leaf."""
     results = operator(*arguments(name, settings, inputs))

@@ -38,6 +38,7 @@ _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
 _no_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
 _no_transforms: Callable[[], Any] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: 1)
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_is_tracked = torch._C._functorch.is_gradtrackingtensor
 _is_tracing = torch._C._get_tracing_state
 
 
@@ -347,9 +348,9 @@ class Operator:
 
     # ---- derivatives that are not there ----
 
-    def _refuse_tangents(self, given: Any) -> None:
-        """An Error, if an input has a tangent."""
-        for n, t in zip(self.inputs, given):
+    def _refuse_tangents(self, given: Any, names: list[str] | None = None) -> None:
+        """An Error, if a tensor has a tangent; `names`: they are not the inputs."""
+        for n, t in zip(names or self.inputs, given):
             if t is not None and forward_ad.unpack_dual(t).tangent is not None:
                 raise Error(f"{n} of {self.name} has a tangent: forward mode is not supported, "
                             "only backward")
@@ -448,10 +449,15 @@ class Operator:
 
     def _function_of(self, forward: Any, backward: Any) -> Any:
         """An autograd.Function; the derivative of its backward is an error."""
-        name = self.name
+        operator, name = self, self.name
 
         def backward_once(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
             read = ctx.saved_tensors
+            if any(t is not None and _is_tracked(t) for t in upstream):
+                operator._refuse_transform()
+            if forward_ad._current_level >= 0:
+                operator._refuse_tangents(upstream, [f"the gradient of output {i}"
+                                                     for i in range(len(upstream))])
             if not torch.is_grad_enabled():
                 return backward(ctx, read, *upstream)
             gradients = functools.partial(backward, ctx, read, *upstream)

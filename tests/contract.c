@@ -75,6 +75,57 @@ static uint64_t hash(const double *x, int64_t n)
     return h;
 }
 
+/* ---- streams ---- */
+
+/* The first values of a tensor; those that are all the same say nothing. */
+enum { FIRST = 4 };
+struct begun {
+    const double *x;
+    int64_t n;
+};
+
+static int alike(struct begun a, struct begun b)
+{
+    return a.x && b.x && a.n >= FIRST && b.n >= FIRST && (a.x[0] != a.x[1] || a.x[0] != a.x[2]) &&
+           memcmp(a.x, b.x, FIRST * sizeof *a.x) == 0;
+}
+
+/* Counts the pairs of inputs, upstream and initial gradients that begin alike. */
+static int compare_streams(const struct call *f, void *data)
+{
+    int *pairs = data;
+    struct call with = *f;
+
+    with.accumulate = op_gradients(f->op);
+    struct tensors *t = tensors_new(&with);
+    for (uint64_t seed = 0; t && seed < 8; seed++) {
+        struct begun all[3 * MAX_ARGS];
+        int n = 0;
+        tensors_draw(t, &with, seed, 1);
+        for (int i = 0; i < f->op->n_args; i++) {
+            const double *const of[] = {f->op->arg[i].flags & IN ? t->x[i] : NULL,
+                                        f->op->arg[i].flags & OUT ? t->g[i] : NULL, t->g0[i]};
+            for (int k = 0; k < 3; k++) {
+                all[n] = (struct begun){of[k], of[k] ? op_count(f, i) : 0};
+                for (int j = 0; j < n; j++)
+                    *pairs += alike(all[n], all[j]);
+                n++;
+            }
+        }
+    }
+    tensors_free(t);
+    return 0;
+}
+
+static void streams(void)
+{
+    for (int i = 0; i < N_OPS; i++) {
+        int pairs = 0;
+        for_cases(ops[i], ops[i]->cases, compare_streams, &pairs);
+        ok(!pairs, "%s: %d pairs of tensors are drawn alike", ops[i]->name, pairs);
+    }
+}
+
 /* An input whose contract draws it is the same in every version: dumps name a seed. */
 static void own_draws(void)
 {
@@ -262,6 +313,7 @@ int main(void)
 {
     parameters();
     threads();
+    streams();
     own_draws();
     squares();
     made_operation();

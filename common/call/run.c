@@ -167,6 +167,8 @@ int64_t tensors_bytes(const struct call *f)
 
 void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int nonzero_state)
 {
+    /* Not seed + 1: with x of one seed and y of the next the first letter could make the keys equal. */
+    const uint64_t upstream = draw_key(seed, "upstream"), initial = draw_key(seed, "initial");
     const struct op *o = f->op;
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
@@ -181,9 +183,9 @@ void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int no
         else if (a->flags & IN && t->x[i])
             op_draw(f, i, fill, seed, t->x[i]);
         if (a->flags & OUT && t->g[i])
-            op_draw(f, i, a->fill_of ? a->fill_of(f) : NORMAL, seed + 1, t->g[i]);
+            op_draw(f, i, a->fill_of ? a->fill_of(f) : NORMAL, upstream, t->g[i]);
         if (t->g0[i])
-            op_draw(f, i, NORMAL, seed + 2, t->g0[i]);
+            op_draw(f, i, NORMAL, initial, t->g0[i]);
     }
 }
 

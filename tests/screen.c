@@ -40,7 +40,7 @@ static void said(int width, const char *text, const char *expected)
     struct printed p;
 
     print_into(&p, width);
-    say(&p.screen, 2, "%s", text);
+    say_printable(&p.screen, 2, text);
     const int wide = widest(&p);
     if (!ok(wide <= width && strcmp(p.text, expected) == 0, "said in %d columns: %s", width, text))
         printf("# %d columns:\n# %s", wide, p.text);

@@ -165,7 +165,7 @@ static void refuse_values(const struct op *o, const struct param *p)
         snprintf(below, sizeof below, "%" PRId64, p->min - 1);
     refuse_value(o, p, below);
     refuse_value(o, p, p->real ? "nan" : "1e3");
-    refuse_value(o, p, p->real ? "1e999" : "9999999999999999999");
+    refuse_value(o, p, p->real ? "1e999" : "99999999999999999999");
 }
 
 struct limit {

@@ -30,7 +30,8 @@ RUN = """
 """
 
 SCRIPT = """
-import numpy as np, ablate
+import signal, numpy as np, ablate
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who is in the background ignores it
 try:
     %s
     print("ended", flush=True)

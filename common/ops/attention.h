@@ -11,8 +11,8 @@
  *     lse_i = m_i + log l_i,  P_ij = exp(s_ij - lse_i),  o_i = sum_j P_ij Z_ij / (1 - p) v_j
  *
  * The sink is neither scaled nor capped and has no value.  Dropout: Z_ij = 1 where a word is at least
- * floor(p 2^32): word j mod 4 of Philox-4x32-10 with the key dropout_seed and the counter
- * (floor(j / 4), i, b H + h, 0), the same in both passes and on all backends.
+ * floor(p 2^32): word j mod 4 of Philox-4x32-10 with the key dropout_seed mod 2^32 and the counter
+ * (floor(j / 4), i, b H + h, floor(dropout_seed / 2^32)), the same in both passes and on all backends.
  *
  * Backward, given do and dlse, P again from lse:
  *
@@ -113,7 +113,7 @@ double attention_scale(const struct call *f);
 
 /* Dropout: the words below `threshold` are dropped; the others count 1 / (1 - p). */
 struct attention_dropout {
-    uint32_t threshold, key_low, key_high; /* the key: dropout_seed */
+    uint32_t threshold, seed, seed_high; /* dropout_seed */
 };
 
 static inline struct attention_dropout attention_dropout(const struct call *f)
@@ -129,8 +129,8 @@ static inline ON_HOST_AND_DEVICE int attention_kept(const struct attention_dropo
 {
     if (!d->threshold)
         return 1;
-    const struct philox counter = {{(uint32_t)(j / 4), (uint32_t)i, (uint32_t)row, 0}};
-    return philox4x32(counter, d->key_low, d->key_high).word[j % 4] >= d->threshold;
+    const struct philox counter = {{(uint32_t)(j / 4), (uint32_t)i, (uint32_t)row, d->seed_high}};
+    return philox4x32(counter, d->seed, 0).word[j % 4] >= d->threshold;
 }
 
 #endif

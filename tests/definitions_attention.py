@@ -24,9 +24,9 @@ def kept(a, row, T, S):
     if a["dropout"] == 0:
         return np.ones((T, S))
     i, j = np.meshgrid(np.arange(T), np.arange(S), indexing="ij")
-    counter = np.stack([j // 4, i, np.full_like(i, row),
-                        np.full_like(i, a["dropout_seed"] // 2**32)], axis=-1)
-    words = philox(counter, (a["dropout_seed"] % 2**32, 0))
+    counter = np.stack([j // 4, i, np.full_like(i, row), np.zeros_like(i)], axis=-1)
+    key = a["dropout_seed"] + 0x9e3779b9 * (a["dropout_seed"] // 2**32)
+    words = philox(counter, (key % 2**32, 0))
     word = np.take_along_axis(words, (j % 4)[..., None], axis=-1)[..., 0]
     return np.where(word >= np.floor(a["dropout"] * 2**32), 1 / (1 - a["dropout"]), 0)
 

@@ -11,8 +11,9 @@
  *     lse_i = m_i + log l_i,  P_ij = exp(s_ij - lse_i),  o_i = sum_j P_ij Z_ij / (1 - p) v_j
  *
  * The sink is neither scaled nor capped and has no value.  Dropout: Z_ij = 1 where a word is at least
- * floor(p 2^32): word j mod 4 of Philox-4x32-10 with the key dropout_seed mod 2^32 and the counter
- * (floor(j / 4), i, b H + h, floor(dropout_seed / 2^32)), the same in both passes and on all backends.
+ * floor(p 2^32): word j mod 4 of Philox-4x32-10 with the counter (floor(j / 4), i, b H + h, 0) and the key
+ * (dropout_seed + 0x9e3779b9 floor(dropout_seed / 2^32)) mod 2^32, the same in both passes and on all
+ * backends.
  *
  * Backward, given do and dlse, P again from lse:
  *
@@ -113,13 +114,14 @@ double attention_scale(const struct call *f);
 
 /* Dropout: the words below `threshold` are dropped; the others count 1 / (1 - p). */
 struct attention_dropout {
-    uint32_t threshold, seed, seed_high; /* dropout_seed */
+    uint32_t threshold, key;
 };
 
 static inline struct attention_dropout attention_dropout(const struct call *f)
 {
     const struct attention_dropout d = {(uint32_t)(f->real[ATTENTION_DROPOUT] * 0x1p32),
-                                        (uint32_t)DIM(f, 'X'), (uint32_t)(DIM(f, 'X') >> 32)};
+                                        (uint32_t)DIM(f, 'X') +
+                                            0x9e3779b9u * (uint32_t)(DIM(f, 'X') >> 32)};
     return d;
 }
 
@@ -129,8 +131,8 @@ static inline ON_HOST_AND_DEVICE int attention_kept(const struct attention_dropo
 {
     if (!d->threshold)
         return 1;
-    const struct philox counter = {{(uint32_t)(j / 4), (uint32_t)i, (uint32_t)row, d->seed_high}};
-    return philox4x32(counter, d->seed, 0).word[j % 4] >= d->threshold;
+    const struct philox counter = {{(uint32_t)(j / 4), (uint32_t)i, (uint32_t)row, 0}};
+    return philox4x32(counter, d->key, 0).word[j % 4] >= d->threshold;
 }
 
 #endif

@@ -73,10 +73,11 @@ installs() {
 # It is loaded with its own library, from a folder that says nothing of it.
 works() {
     (cd / && PYTHONPATH=$numpy "$python" -c "
-import ablate, ablate._library as l, os, sys
+import ablate, os, sys
+from ablate._library import library_path
 ablate.op('softmax')
-print(l.library_path)
-sys.exit('$1' not in os.path.realpath(l.library_path))") >out 2>err
+print(library_path)
+sys.exit('$1' not in os.path.realpath(library_path))") >out 2>err
     ok $? "$2"
 }
 # In which folders configure and make ran.

@@ -32,6 +32,14 @@ const char *file_unreadable(const char *name)
     return access(name, R_OK) ? strerror(errno) : NULL;
 }
 
+const char *file_folder(const char *name, char *text, size_t size)
+{
+    const char *slash = strrchr(name, '/');
+
+    snprintf(text, size, "%.*s", slash ? (int)(slash + 1 - name) : 1, slash ? name : ".");
+    return text;
+}
+
 /* The process of the system's list of locks that has one on this file; 0: none, or it is not shown. */
 static int locking_process(const struct stat *is)
 {

@@ -2,9 +2,14 @@
 #ifndef FILE_H
 #define FILE_H
 
+#include <stddef.h>
+
 /* NULL, or why it cannot be read, in words: it is not there, it is not ours to
  * read, or it is no regular file, which could block or never end. */
 const char *file_unreadable(const char *name);
+
+/* The folder that a file is in, "." for a name alone, cut to fit. */
+const char *file_folder(const char *name, char *text, size_t size);
 
 /* Who holds a lock on it, by which HDF5 keeps others away: "python3 (process 123)", or "another program"
  * where the system does not say. */

@@ -246,7 +246,7 @@ static int is_constant(const struct page_dump *d, const struct page_group *g, co
     return 1;
 }
 
-static int has_key(const char *const *list, int n, const char *key)
+int page_has_key(const char *const *list, int n, const char *key)
 {
     for (int i = 0; i < n; i++)
         if (strcmp(list[i], key) == 0)
@@ -263,7 +263,7 @@ static void find_keys(const struct page_dump *d, struct page_group *g)
     for (int i = 0; i < g->n; i++) {
         const struct page_trial *t = &d->trial[g->trial[i]];
         for (int k = 0; k < t->n_settings; k++)
-            if (n < MAX_WORDS && !has_key(key, n, t->setting[k].key))
+            if (n < MAX_WORDS && !page_has_key(key, n, t->setting[k].key))
                 key[n++] = t->setting[k].key;
     }
     for (int k = 0; k < n; k++)

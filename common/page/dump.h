@@ -75,4 +75,7 @@ void page_dump_free(struct page_dump *d);
 /* The value of a trial's setting; "" where it has none. */
 const char *page_setting(const struct page_trial *t, const char *key);
 
+/* Is the key one of the list of n? */
+int page_has_key(const char *const *list, int n, const char *key);
+
 #endif

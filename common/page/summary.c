@@ -20,17 +20,10 @@ const char *summary_setting(const struct page_trial *t, const char *key)
     return strcmp(key, "section") == 0 ? t->section : page_setting(t, key);
 }
 
-static int has_key(const char *const *list, int n, const char *key)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(list[i], key) == 0)
-            return 1;
-    return 0;
-}
-
 static int group_has_key(const struct page_group *g, const char *key)
 {
-    return has_key(g->varying, g->n_varying, key) || has_key(g->constant, g->n_constant, key);
+    return page_has_key(g->varying, g->n_varying, key) ||
+           page_has_key(g->constant, g->n_constant, key);
 }
 
 /* Has a trial of the operation a section? */
@@ -60,7 +53,7 @@ static int unknown_key(const struct page_dump *d, const char *key)
         const int of[] = {g->n_varying, g->n_constant};
         for (int k = 0; k < 2; k++)
             for (int j = 0; j < of[k]; j++)
-                if (n < (int)COUNT(list) && !has_key(list, n, from[k][j]))
+                if (n < (int)COUNT(list) && !page_has_key(list, n, from[k][j]))
                     list[n++] = from[k][j];
     }
     for (int i = 0; i < n; i++)
@@ -88,7 +81,7 @@ int summary_keys(const struct page_dump *d, char *text, struct summary_by *by)
             there |= knows(d, &d->group[i], key);
         if (!there)
             return unknown_key(d, key);
-        if (has_key(by->key, by->n, key))
+        if (page_has_key(by->key, by->n, key))
             continue;
         if (by->n == MAX_WORDS)
             return err_set("--by has more than %d settings", MAX_WORDS);
@@ -107,7 +100,7 @@ static void choose_keys(const struct page_dump *d, const struct page_group *g,
         const char *key = g->varying[i];
         if (!by && strcmp(key, "seed") != 0)
             s->key[s->n_keys++] = key;
-        else if (!has_key(s->key, s->n_keys, key))
+        else if (!page_has_key(s->key, s->n_keys, key))
             s->over[s->n_over++] = key;
     }
 }
@@ -197,7 +190,7 @@ static struct summary_cell *cell_of(struct summary *s, int from, const struct pl
 static int is_of_time(const struct check_row *r)
 {
     static const char *const checks[] = {"goal", "default", "baseline"};
-    return has_key(checks, COUNT(checks), r->check);
+    return page_has_key(checks, COUNT(checks), r->check);
 }
 
 /* Infinite for NaN, and for bits that differ; NaN, not known, for bits that are the same. */

@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 
 #include "common/base/err.h"
+#include "common/base/file.h"
 #include "common/base/number.h"
 #include "common/store/output.h"
 #include "common/store/predict.h"
@@ -167,12 +168,9 @@ double predict_dump(const struct experiment *x, struct store *s)
 static double free_bytes(const char *file)
 {
     char folder[MAX_OUTPUT + 2];
-    const char *slash = strrchr(file, '/');
     struct statvfs is;
 
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash + 1 - file) : 1,
-             slash ? file : ".");
-    if (statvfs(folder, &is) || !is.f_blocks)
+    if (statvfs(file_folder(file, folder, sizeof folder), &is) || !is.f_blocks)
         return -1;
     return (double)is.f_bavail * (double)(is.f_frsize ? is.f_frsize : is.f_bsize);
 }

@@ -27,6 +27,7 @@
 #include <hdf5.h>
 
 #include "common/base/err.h"
+#include "common/base/file.h"
 #include "common/base/h5.h"
 #include "common/store/disk.h"
 #include "common/store/header.h"
@@ -275,11 +276,7 @@ static int open_unnamed(const char *part)
 {
 #ifdef O_TMPFILE
     char folder[MAX_OUTPUT + 8];
-    const char *slash = strrchr(part, '/');
-
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash + 1 - part) : 1,
-             slash ? part : ".");
-    return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+    return open(file_folder(part, folder, sizeof folder), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
 #else
     (void)part;
     return -1;

@@ -174,7 +174,8 @@ static int read_trial(struct page_dump *d, hid_t g, struct page_trial *t, int64_
 {
     if (!(t->line = h5_get_text(g, "line")) || !(t->words = strdup(t->line)) ||
         !(t->section = text_of(g, "section")) || !(t->skips = text_of(g, "skips")) ||
-        !(t->declined = text_of(g, "declined")) || !(t->warning = text_of(g, "warning")))
+        !(t->declined = text_of(g, "declined")) || !(t->warning = text_of(g, "warning")) ||
+        !(t->yardstick = text_of(g, "yardstick")))
         return -1;
     if (!*t->warning) {
         free(t->warning);
@@ -188,6 +189,8 @@ static int read_trial(struct page_dump *d, hid_t g, struct page_trial *t, int64_
     t->missed = count_of(g, "missed");
     t->skipped = count_of(g, "skipped");
     t->complete = count_of(g, "complete") > 0;
+    if (*t->yardstick && h5_get_double(g, "yardstick_error", &t->yardstick_error))
+        *t->yardstick = 0;
     return t->complete ? read_trial_tables(d, g, t, n) : 0;
 }
 
@@ -337,6 +340,7 @@ void page_dump_free(struct page_dump *d)
         free(t->skips);
         free(t->declined);
         free(t->warning);
+        free(t->yardstick);
     }
     for (int i = 0; d && i < d->n_groups; i++)
         free(d->group[i].trial);

@@ -28,6 +28,8 @@ struct page_trial {
     char *section, *skips, *declined, *warning;
     int64_t checks, failed, unjudged, missed, skipped;
     int complete;
+    char *yardstick; /* "ref32 plain"; "": not known */
+    double yardstick_error;
     struct check_row *check;
     struct time_row *time;
     int n_checks, n_times;

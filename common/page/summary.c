@@ -238,6 +238,17 @@ static int pass_of(const struct time_row *r)
                                               : -1;
 }
 
+/* The yardstick differs from the oracle, which is no verdict. */
+static void add_yardstick(struct summary_cell *c)
+{
+    char name[400];
+    const double found = c->trial->yardstick_error, error = isnan(found) ? INFINITY : found;
+
+    snprintf(name, sizeof name, "%s %s", c->backend, c->kernel);
+    if (strcmp(name, c->trial->yardstick) == 0 && is_larger(error, c->value[SUMMARY_ERROR]))
+        c->value[SUMMARY_ERROR] = error;
+}
+
 static int find_cells(struct summary *s, const struct placed *p)
 {
     const int from = s->n_cells;
@@ -258,6 +269,8 @@ static int find_cells(struct summary *s, const struct placed *p)
         c->value[pass] = t->time[i].median;
         s->by_time = 1;
     }
+    for (int i = from; i < s->n_cells; i++)
+        add_yardstick(&s->cell[i]);
     s->empty += s->n_cells == from;
     return 0;
 }
@@ -448,8 +461,9 @@ static void seconds_text(const struct summary_stat *t, char text[SUMMARY_TEXT])
     if (isnan(t->deviation))
         snprintf(text, SUMMARY_TEXT, "%.*f %s", digits, x, units[u].name);
     else
-        snprintf(text, SUMMARY_TEXT, "%.*f ± %.2g %s", digits, x, t->deviation / units[u].size,
-                 units[u].name);
+        snprintf(text, SUMMARY_TEXT,
+                 t->deviation / units[u].size < 99.5 ? "%.*f ± %.2g %s" : "%.*f ± %.0f %s", digits,
+                 x, t->deviation / units[u].size, units[u].name);
 }
 
 const char *summary_text(const struct summary_row *r, enum summary_value v, char text[SUMMARY_TEXT])

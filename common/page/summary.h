@@ -6,7 +6,8 @@
  *     forward, backward   the median times, in seconds
  *     total               their sum; of the passes that any trial of the operation was timed in
  *     ratio               the largest error / bound of its checks; of bits that differ, infinite
- *     error               the largest error of parity, or of the oracle's differences
+ *     error               the largest error of parity, of the oracle's differences, or of the yardstick
+ *                         against the oracle
  *
  * Verdicts on times (goals, defaults) have neither error nor ratio, and what cannot be judged has
  * none.  Of n values x the mean is m = sum x / n, and the standard deviation

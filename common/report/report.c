@@ -93,46 +93,13 @@ void report_head_judged(struct report *p, const char *file, const char *as)
 
 /* ---- a trial ---- */
 
-/* The error to show for a backend: the oracle's against differences, any other's against the oracle;
- * by a sample, the largest that parity saw. */
-static void worst_of(const struct result *r, const struct ran *ran, double *error, char tensor[32])
-{
-    const struct trial *t = r->trial;
-    *error = -1;
-    for (int i = 0; i < r->verdicts.n; i++) {
-        const struct verdict *v = &r->verdicts.v[i];
-        const int shown = r->sampled ? !v->why : strcmp(v->check, "differences") == 0;
-        if (!shown || strcmp(v->backend, ran_name(ran)) != 0 ||
-            strcmp(v->kernel, ran->call.kernel->name) != 0)
-            continue;
-        if (!(v->error <= *error)) {
-            *error = v->error;
-            snprintf(tensor, 32, "%s", v->tensor);
-        }
-    }
-    if (ran->call.backend == &ref64 || r->sampled)
-        return;
-    FOR_RESULTS (&t->call, a, grad) {
-        const unsigned flags = t->call.op->arg[a].flags;
-        if ((flags & SAVED && !(ran->name && flags & OUT)) || !tensors_values(ran->t, a, grad))
-            continue;
-        const struct tensor_pair pair = tensor_pair(&t->call, a, grad, ran->t, r->ran[0].t);
-        const double d = pair_distance(&pair).max;
-        if (!(d <= *error)) {
-            *error = d;
-            tensor_name(t->call.op, a, grad, tensor);
-        }
-    }
-}
-
 static void ran_row(struct report *p, int i, const struct result *r, const struct ran *ran,
                     int first)
 {
     char tensor[32] = "", text[160];
     struct row row;
-    double error;
+    const double error = result_worst(r, ran, tensor);
 
-    worst_of(r, ran, &error, tensor);
     group_trial(&p->group, p->x, i, &row);
     row_add(&row, "%s", ran_name(ran));
     for (enum pass q = FORWARD; p->x->repeats && q < N_PASSES; q++)

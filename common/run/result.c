@@ -63,6 +63,39 @@ int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs)
     return run_op(c, ran->t, &ran->outcome);
 }
 
+double result_worst(const struct result *r, const struct ran *ran, char tensor[TENSOR_TEXT])
+{
+    const struct trial *t = r->trial;
+    double error = -1;
+
+    *tensor = 0;
+    for (int i = 0; i < r->verdicts.n; i++) {
+        const struct verdict *v = &r->verdicts.v[i];
+        const int shown = r->sampled ? !v->why : strcmp(v->check, "differences") == 0;
+        if (!shown || strcmp(v->backend, ran_name(ran)) != 0 ||
+            strcmp(v->kernel, ran->call.kernel->name) != 0)
+            continue;
+        if (!(v->error <= error)) {
+            error = v->error;
+            snprintf(tensor, TENSOR_TEXT, "%s", v->tensor);
+        }
+    }
+    if (ran->call.backend == &ref64 || r->sampled)
+        return error;
+    FOR_RESULTS (&t->call, a, grad) {
+        const unsigned flags = t->call.op->arg[a].flags;
+        if ((flags & SAVED && !(ran->name && flags & OUT)) || !tensors_values(ran->t, a, grad))
+            continue;
+        const struct tensor_pair pair = tensor_pair(&t->call, a, grad, ran->t, r->ran[0].t);
+        const double d = pair_distance(&pair).max;
+        if (!(d <= error)) {
+            error = d;
+            tensor_name(t->call.op, a, grad, tensor);
+        }
+    }
+    return error;
+}
+
 void result_skip(struct result *r, const char *what, const char *why)
 {
     char line[sizeof r->skips], printable[sizeof r->skips - 1];

@@ -74,6 +74,11 @@ int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs);
  * *stop is not 0.  Nonzero after err_set(). */
 int result_round_trips(struct result *r, const struct tensors *inputs, const volatile int *stop);
 
+/* The error to show for a backend, and its tensor: the oracle's against differences, any other's
+ * against the oracle; by a sample, the largest that parity saw.  Negative: none is known. */
+enum { TENSOR_TEXT = 32 };
+double result_worst(const struct result *r, const struct ran *ran, char tensor[TENSOR_TEXT]);
+
 /* Records a check that cannot be made, and why. */
 void result_skip(struct result *r, const char *what, const char *why);
 /* Records a kernel that declines the case, and why: once for all batches. */

@@ -497,6 +497,22 @@ static int put_declined(hid_t trial, const struct result *r)
     return n ? h5_put_text(trial, "declined", text) : 0;
 }
 
+/* By how much the yardstick differs from the oracle, which is no verdict: yardstick = "ref32 plain",
+ * yardstick_error, yardstick_tensor. */
+static int put_yardstick(hid_t trial, const struct result *r)
+{
+    const struct ran *yard = &r->ran[YARDSTICK];
+    char tensor[TENSOR_TEXT], name[64];
+    const double error = r->n_ran > YARDSTICK && yard->t ? result_worst(r, yard, tensor) : -1;
+
+    if (error < 0)
+        return 0;
+    snprintf(name, sizeof name, "%s %s", ran_name(yard), yard->call.kernel->name);
+    return h5_put_text(trial, "yardstick", name) ||
+           h5_put_double(trial, "yardstick_error", error) ||
+           h5_put_text(trial, "yardstick_tensor", tensor);
+}
+
 static int flush(hid_t trial)
 {
     return H5Fflush(trial, H5F_SCOPE_LOCAL) < 0 ? h5_cannot("write") : 0;
@@ -509,7 +525,7 @@ static int write_trial(struct writing *w)
     const struct result *r = w->r;
     const char *warning = w->op->warning ? w->op->warning(w->f) : NULL;
     int e = h5_put_text(trial, "skips", r->skips) || put_declined(trial, r) ||
-            (warning && h5_put_text(trial, "warning", warning));
+            put_yardstick(trial, r) || (warning && h5_put_text(trial, "warning", warning));
 
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);

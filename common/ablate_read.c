@@ -368,7 +368,7 @@ int abl_dump_read(const abl_dump *d, const char *dataset, double *values, int64_
 
 /* ---- tables ---- */
 
-/* A column of a table: in the file, and in memory, where a cell takes as many bytes as any other. */
+/* A column of a table; in memory each of its cells has CELL bytes. */
 struct cells {
     char *name;
     enum abl_type type;
@@ -383,23 +383,24 @@ struct table_of {
     char *cell; /* n_rows x n_columns x CELL bytes: int64_t, uint64_t, double or char * */
 };
 
-/* The type of column i in memory; -1 after err_set(): it has neither texts nor numbers. */
-static hid_t cell_type(hid_t type, int i, const struct table_of *t, enum abl_type *to)
+/* The type of column c in memory, by its type in the file; -1 after err_set(): it has neither texts
+ * nor numbers. */
+static hid_t cell_type(hid_t member, const struct table_of *t, struct cells *c)
 {
-    const H5T_class_t class = H5Tget_member_class(type, (unsigned)i);
-    hid_t member = H5Tget_member_type(type, (unsigned)i);
-    const int unsign = class == H5T_INTEGER && H5Tget_sign(member) == H5T_SGN_NONE;
+    const int unsign = H5Tget_sign(member) == H5T_SGN_NONE;
 
-    h5_drop(member);
-    *to = class == H5T_STRING  ? ABL_TEXT
-          : class == H5T_FLOAT ? ABL_REAL
-          : unsign             ? ABL_LARGE
-                               : ABL_WHOLE;
-    return class == H5T_STRING    ? t->text
-           : class == H5T_FLOAT   ? H5T_NATIVE_DOUBLE
-           : unsign               ? H5T_NATIVE_UINT64
-           : class == H5T_INTEGER ? H5T_NATIVE_INT64
-                                  : -1;
+    switch (H5Tget_class(member)) {
+    case H5T_STRING:
+        c->type = ABL_TEXT;
+        return H5Tis_variable_str(member) > 0
+                   ? t->text
+                   : err_set("column %s has texts of a fixed length", c->name);
+    case H5T_FLOAT: c->type = ABL_REAL; return H5T_NATIVE_DOUBLE;
+    case H5T_INTEGER:
+        c->type = unsign ? ABL_LARGE : ABL_WHOLE;
+        return unsign ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64;
+    default: return err_set("column %s has neither texts nor numbers", c->name);
+    }
 }
 
 /* All columns, as a row in memory; nonzero after err_set(). */
@@ -414,12 +415,15 @@ static int table_columns(hid_t type, struct table_of *t)
         return err_set("no memory for %d columns", n);
     for (int i = 0; i < n; i++) {
         struct cells *c = &t->column[t->n_columns++];
-        c->name = H5Tget_member_name(type, (unsigned)i);
-        const hid_t cell = cell_type(type, i, t, &c->type);
+        if (!(c->name = H5Tget_member_name(type, (unsigned)i)))
+            return h5_cannot("read the name of column %d", i);
+        hid_t member = H5Tget_member_type(type, (unsigned)i);
+        const hid_t cell = cell_type(member, t, c);
+        h5_drop(member);
         if (cell < 0)
-            return err_set("column %s has neither texts nor numbers", c->name ? c->name : "");
-        if (!c->name || H5Tinsert(t->row, c->name, (size_t)i * CELL, cell) < 0)
-            return h5_cannot("read column %d", i);
+            return -1;
+        if (H5Tinsert(t->row, c->name, (size_t)i * CELL, cell) < 0)
+            return h5_cannot("read column %s", c->name);
     }
     return 0;
 }

@@ -110,6 +110,17 @@ def test_the_cells_of_a_table(tmp_path):
     assert repr(list(trial.verdicts)) == repr(want) and trial.times == []
 
 
+@pytest.mark.parametrize("kind, sentence", [
+    ("S9", "texts of a fixed length"), ("?", "neither texts nor numbers"),
+    (("i4", 3), "neither texts nor numbers"), ([("b", "i4")], "neither texts nor numbers")])
+def test_columns_of_other_types(kind, sentence, tmp_path):
+    file = written(tmp_path / "odd.h5")
+    with h5py.File(file, "r+") as h5:
+        h5["trial/0001"].create_dataset("check", data=np.zeros(2, [("n", "i4"), ("a", kind)]))
+    with pytest.raises(ablate.Error, match=f"0001/check: column a has {sentence}$"):
+        ablate.open(file).trials[0].verdicts
+
+
 NO_TABLES = {
     "whole numbers": np.arange(5), "a number": 7, "a text": "abc", "nothing": h5py.Empty("f"),
     "records of two axes": np.zeros((2, 2), [("a", "i4")]), "one record": np.zeros((), [("a", "i4")]),

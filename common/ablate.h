@@ -398,16 +398,11 @@ int64_t abl_dump_attribute(const abl_dump *d, const char *path, int i, struct ab
 /* Reads the n elements of a dataset.  Returns -1 if it is not there, is not of numbers, or n is not
  * its size. */
 int abl_dump_read(const abl_dump *d, const char *dataset, double *values, int64_t n);
-/* The type of column i of a table, and its name, of less than 128 bytes; 1 after the last, -1 after
- * an error. */
-int abl_dump_column(const abl_dump *d, const char *table, int i, char *name, enum abl_type *type);
-/* Reads n numbers of a column, all rows of the table; whole ones are exact up to 2^53. */
-int abl_dump_numbers(const abl_dump *d, const char *table, const char *column, double *values,
-                     int64_t n);
-/* Reads the texts of a column, all rows, each with a zero byte at its end, one after the other, as
- * many bytes as `size` takes.  Returns the bytes that all of them take, or -1. */
-int64_t abl_dump_texts(const abl_dump *d, const char *table, const char *column, char *text,
-                       int64_t size);
+/* Reads a table, as texts that each end with a zero byte, one after the other, as many bytes as
+ * `size` takes: the number of its columns; for each the letter of its type and its name, "sbackend"
+ * (s: text, i: whole, d: real); then the cells, row by row, numbers in as many decimal digits as
+ * make them again, or nan, inf.  Returns the bytes that all of them take, or -1: it is no table. */
+int64_t abl_dump_table(const abl_dump *d, const char *table, char *text, int64_t size);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -321,16 +322,14 @@ int64_t abl_dump_attribute(const abl_dump *d, const char *path, int i, struct ab
     return i < 0 ? -2 : with_object(d, path, read_attribute, &a);
 }
 
-/* ---- datasets and tables ---- */
+/* ---- datasets ---- */
 
 struct values_of {
-    const char *column; /* NULL: of a dataset */
     double *to;
-    char *text;
-    int64_t n; /* numbers, or bytes of text */
+    int64_t n;
 };
 
-/* How many elements or rows; -1 after err_set(). */
+/* How many elements; -1 after err_set(). */
 static int64_t count_of(hid_t dataset)
 {
     hid_t space = H5Iget_type(dataset) == H5I_DATASET ? H5Dget_space(dataset) : -1;
@@ -363,150 +362,173 @@ int abl_dump_read(const abl_dump *d, const char *dataset, double *values, int64_
 {
     if (IS_NULL(d, "dump") || IS_NULL(dataset, "dataset") || IS_NULL(values, "array"))
         return -1;
-    struct values_of v = {NULL, values, NULL, n};
+    struct values_of v = {values, n};
     return (int)with_object(d, dataset, read_values, &v);
 }
 
-struct column_of {
-    int i;
+/* ---- tables ---- */
+
+/* A column of a table; in memory each of its cells has CELL bytes. */
+struct cells {
     char *name;
-    enum abl_type *type;
+    enum abl_type type;
+};
+enum { CELL = 8, MAX_CELLS = 1 << 24 };
+
+struct table_of {
+    struct cells *column;
+    int n_columns, n_rows;
+    hid_t row; /* in memory */
+    hid_t text;
+    char *cell; /* n_rows x n_columns x CELL bytes: int64_t, uint64_t, double or char * */
 };
 
-/* The table's type; -1 after err_set(): it is no table. */
-static hid_t table_type(hid_t table)
+/* The type of column c in memory, by its type in the file; -1 after err_set(): it has neither texts
+ * nor numbers. */
+static hid_t cell_type(hid_t member, const struct table_of *t, struct cells *c)
 {
-    hid_t type = H5Iget_type(table) == H5I_DATASET ? H5Dget_type(table) : -1;
+    const int unsign = H5Tget_sign(member) == H5T_SGN_NONE;
 
-    if (type >= 0 && H5Tget_class(type) == H5T_COMPOUND)
-        return type;
-    h5_drop(type);
-    return err_set("is no table");
-}
-
-static int64_t read_column(hid_t table, void *data)
-{
-    const struct column_of *c = data;
-    hid_t type = table_type(table);
-    int64_t e = type < 0 ? -1 : c->i >= H5Tget_nmembers(type);
-
-    if (!e) {
-        char *name = H5Tget_member_name(type, (unsigned)c->i);
-        const H5T_class_t class = H5Tget_member_class(type, (unsigned)c->i);
-        if (!name || strlen(name) >= sizeof(struct abl_member){.rank = 0}.name)
-            e = err_set("column %d has no name that can be read", c->i);
-        else
-            strcpy(c->name, name);
-        *c->type = class == H5T_STRING ? ABL_TEXT : class == H5T_FLOAT ? ABL_REAL : ABL_WHOLE;
-        H5free_memory(name);
+    switch (H5Tget_class(member)) {
+    case H5T_STRING:
+        c->type = ABL_TEXT;
+        return H5Tis_variable_str(member) > 0
+                   ? t->text
+                   : err_set("column %s has texts of a fixed length", c->name);
+    case H5T_FLOAT: c->type = ABL_REAL; return H5T_NATIVE_DOUBLE;
+    case H5T_INTEGER:
+        c->type = unsign ? ABL_LARGE : ABL_WHOLE;
+        return unsign ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64;
+    default: return err_set("column %s has neither texts nor numbers", c->name);
     }
-    h5_drop(type);
-    return e;
 }
 
-int abl_dump_column(const abl_dump *d, const char *table, int i, char *name, enum abl_type *type)
+/* All columns, as a row in memory; nonzero after err_set(). */
+static int table_columns(hid_t type, struct table_of *t)
 {
-    if (IS_NULL(d, "dump") || IS_NULL(table, "table") || IS_NULL(name, "name") ||
-        IS_NULL(type, "type"))
-        return -1;
-    struct column_of c = {i, name, type};
-    return i < 0 ? 1 : (int)with_object(d, table, read_column, &c);
-}
+    const int n = H5Tget_nmembers(type);
 
-/* A row in memory that has this column alone, of that type; -1 after err_set(): the table has no
- * such column of that class. */
-static hid_t row_of(hid_t table, const char *column, H5T_class_t class, hid_t type)
-{
-    hid_t there = table_type(table), row = -1;
-    const int i = there < 0 ? -1 : H5Tget_member_index(there, column);
-
-    if (there < 0)
-        return -1;
-    const H5T_class_t is = i < 0 ? H5T_NO_CLASS : H5Tget_member_class(there, (unsigned)i);
-    const int number = is == H5T_FLOAT || is == H5T_INTEGER;
-    if (i < 0)
-        err_set("has no column %s", column);
-    else if (class == H5T_STRING ? is != H5T_STRING : !number)
-        err_set("column %s has no %s", column, class == H5T_STRING ? "texts" : "numbers");
-    else if ((row = H5Tcreate(H5T_COMPOUND, H5Tget_size(type))) < 0 ||
-             H5Tinsert(row, column, 0, type) < 0)
-        h5_cannot("read column %s", column);
-    h5_drop(there);
-    return row;
-}
-
-static int64_t read_numbers(hid_t table, void *data)
-{
-    const struct values_of *v = data;
-    const int64_t n = count_of(table);
-    hid_t row = n < 0 ? -1 : row_of(table, v->column, H5T_FLOAT, H5T_NATIVE_DOUBLE);
-    int64_t e = row < 0 ? -1 : 0;
-
-    if (!e && n != v->n)
-        e = err_set("has %lld rows, not %lld", (long long)n, (long long)v->n);
-    if (!e && H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, v->to) < 0)
-        e = err_set("cannot be read: %s", h5_reason());
-    h5_drop(row);
-    return e;
-}
-
-int abl_dump_numbers(const abl_dump *d, const char *table, const char *column, double *values,
-                     int64_t n)
-{
-    if (IS_NULL(d, "dump") || IS_NULL(table, "table") || IS_NULL(column, "column") ||
-        IS_NULL(values, "array"))
-        return -1;
-    struct values_of v = {column, values, NULL, n};
-    return (int)with_object(d, table, read_numbers, &v);
-}
-
-/* The texts after each other, as many bytes as there is room for; the bytes of all of them. */
-static int64_t join(char *const *cell, int64_t n, char *to, int64_t size)
-{
-    int64_t bytes = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        const char *text = cell[i] ? cell[i] : "";
-        const int64_t length = (int64_t)strlen(text) + 1;
-        if (bytes + length <= size)
-            memcpy(to + bytes, text, (size_t)length);
-        bytes += length;
+    t->text = h5_text_type();
+    t->row = H5Tcreate(H5T_COMPOUND, (size_t)n * CELL);
+    t->column = calloc((size_t)n, sizeof *t->column);
+    if (!t->column)
+        return err_set("no memory for %d columns", n);
+    for (int i = 0; i < n; i++) {
+        struct cells *c = &t->column[t->n_columns++];
+        if (!(c->name = H5Tget_member_name(type, (unsigned)i)))
+            return h5_cannot("read the name of column %d", i);
+        hid_t member = H5Tget_member_type(type, (unsigned)i);
+        const hid_t cell = cell_type(member, t, c);
+        h5_drop(member);
+        if (cell < 0)
+            return -1;
+        if (H5Tinsert(t->row, c->name, (size_t)i * CELL, cell) < 0)
+            return h5_cannot("read column %s", c->name);
     }
-    return bytes;
+    return 0;
 }
 
-static int64_t read_texts(hid_t table, void *data)
+static void put_cell(FILE *to, enum abl_type type, const char *cell)
 {
-    enum { MAX_ROWS = 1 << 24 };
-    const struct values_of *v = data;
-    hid_t text = h5_text_type(), row = text < 0 ? -1 : row_of(table, v->column, H5T_STRING, text);
-    const int n = row < 0 ? -1 : h5_table_rows(table, v->column, MAX_ROWS);
-    char **cell = n < 0 ? NULL : calloc((size_t)n + 1, sizeof *cell);
-    hid_t space = cell ? H5Dget_space(table) : -1;
-    int64_t bytes = -1;
+    union {
+        char *text;
+        int64_t whole;
+        uint64_t large;
+        double real;
+    } c;
 
-    if (n >= 0 && !cell)
-        err_set("no memory for %d texts", n);
-    else if (cell && H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, cell) < 0)
-        err_set("column %s cannot be read: %s", v->column, h5_reason());
-    else if (cell) {
-        bytes = join(cell, n, v->text, v->n);
-        H5Dvlen_reclaim(row, space, H5P_DEFAULT, cell);
-    }
-    free(cell);
+    memcpy(&c, cell, CELL);
+    if (type == ABL_TEXT)
+        fputs(c.text ? c.text : "", to);
+    else if (type == ABL_REAL)
+        fprintf(to, "%.17g", c.real);
+    else if (type == ABL_LARGE)
+        fprintf(to, "%" PRIu64, c.large);
+    else
+        fprintf(to, "%" PRId64, c.whole);
+    fputc(0, to);
+}
+
+/* What abl_dump_table() gives. */
+static void put_table(FILE *to, const struct table_of *t)
+{
+    static const char letter[] = {
+        [ABL_TEXT] = 's', [ABL_REAL] = 'd', [ABL_WHOLE] = 'i', [ABL_LARGE] = 'i'};
+    const char *cell = t->cell;
+
+    fprintf(to, "%d%c", t->n_columns, 0);
+    for (int i = 0; i < t->n_columns; i++)
+        fprintf(to, "%c%s%c", letter[t->column[i].type], t->column[i].name, 0);
+    for (int row = 0; row < t->n_rows; row++)
+        for (int i = 0; i < t->n_columns; i++, cell += CELL)
+            put_cell(to, t->column[i].type, cell);
+}
+
+/* The cells as text, of which *bytes get the number; NULL after err_set(). */
+static char *table_text(hid_t table, struct table_of *t, size_t *bytes)
+{
+    const hsize_t n = (hsize_t)t->n_rows;
+    char *text = NULL;
+
+    if (!(t->cell = calloc((size_t)t->n_rows * (size_t)t->n_columns + 1, CELL)))
+        return err_null("no memory for %d rows", t->n_rows);
+    if (t->n_rows && H5Dread(table, t->row, H5S_ALL, H5S_ALL, H5P_DEFAULT, t->cell) < 0)
+        return err_null("cannot be read: %s", h5_reason());
+    FILE *to = open_memstream(&text, bytes);
+    if (to)
+        put_table(to, t);
+    hid_t space = H5Screate_simple(1, &n, NULL);
+    if (t->n_rows)
+        H5Dvlen_reclaim(t->row, space, H5P_DEFAULT, t->cell);
     h5_drop(space);
-    h5_drop(row);
-    h5_drop(text);
-    return bytes;
+    if (to && !fclose(to))
+        return text;
+    free(text);
+    return err_null("no memory for the text of %d rows", t->n_rows);
 }
 
-int64_t abl_dump_texts(const abl_dump *d, const char *table, const char *column, char *text,
-                       int64_t size)
+static void drop_table(struct table_of *t)
 {
-    if (IS_NULL(d, "dump") || IS_NULL(table, "table") || IS_NULL(column, "column"))
+    for (int i = 0; i < t->n_columns; i++)
+        H5free_memory(t->column[i].name);
+    free(t->column);
+    free(t->cell);
+    h5_drop(t->row);
+    h5_drop(t->text);
+}
+
+/* Where a text goes, and how many bytes there are. */
+struct text_of {
+    char *text;
+    int64_t size;
+};
+
+static int64_t read_table(hid_t table, void *data)
+{
+    const struct text_of *to = data;
+    struct table_of t = {.row = -1, .text = -1};
+    hid_t type = h5_table_type(table);
+    char *text = NULL;
+    size_t bytes = 0;
+
+    if (type >= 0 && !table_columns(type, &t) &&
+        (t.n_rows = h5_table_rows(table, MAX_CELLS / t.n_columns)) >= 0)
+        text = table_text(table, &t, &bytes);
+    if (text && to->size)
+        memcpy(to->text, text, bytes < (size_t)to->size ? bytes : (size_t)to->size);
+    const int64_t e = text ? (int64_t)bytes : -1;
+    free(text);
+    drop_table(&t);
+    h5_drop(type);
+    return e;
+}
+
+int64_t abl_dump_table(const abl_dump *d, const char *table, char *text, int64_t size)
+{
+    if (IS_NULL(d, "dump") || IS_NULL(table, "table"))
         return -1;
     if (size > 0 && IS_NULL(text, "text"))
         return -1;
-    struct values_of v = {column, NULL, text, size};
-    return with_object(d, table, read_texts, &v);
+    struct text_of to = {text, size > 0 ? size : 0};
+    return with_object(d, table, read_table, &to);
 }

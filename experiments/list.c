@@ -23,7 +23,8 @@ static void list_param(FILE *to, const struct param *p)
         snprintf(what, sizeof what, "%g to %g, real", p->real->min, p->real->max);
         fprintf(to, "    %-20s %-34s [%g]  %s\n", p->name, what, p->real->initial, p->help);
     } else {
-        snprintf(what, sizeof what, "%" PRId64 " to %" PRId64, p->min, p->max);
+        snprintf(what, sizeof what, "%" PRId64 " to %" PRIu64, p->min,
+                 p->seed ? UINT64_MAX : (uint64_t)p->max);
         fprintf(to, "    %-20s %-34s [%" PRId64 "]  %s\n", p->name, what, p->initial, p->help);
     }
 }

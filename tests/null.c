@@ -348,7 +348,6 @@ static void contents(void)
     static const char *const checks = "/trial/0001/check", *const input = "/trial/0001/in/x";
     struct abl_member m;
     struct abl_attribute a;
-    enum abl_type type;
     char text[200];
 
     REFUSES(abl_dump_open, file, !abl_dump_open(NULL));
@@ -363,18 +362,9 @@ static void contents(void)
     REFUSES(abl_dump_read, d, abl_dump_read(NULL, input, array, N) == -1);
     REFUSES(abl_dump_read, dataset, abl_dump_read(dump(), NULL, array, N) == -1);
     REFUSES(abl_dump_read, values, abl_dump_read(dump(), input, NULL, N) == -1);
-    REFUSES(abl_dump_column, d, abl_dump_column(NULL, checks, 0, text, &type) == -1);
-    REFUSES(abl_dump_column, table, abl_dump_column(dump(), NULL, 0, text, &type) == -1);
-    REFUSES(abl_dump_column, name, abl_dump_column(dump(), checks, 0, NULL, &type) == -1);
-    REFUSES(abl_dump_column, type, abl_dump_column(dump(), checks, 0, text, NULL) == -1);
-    REFUSES(abl_dump_numbers, d, abl_dump_numbers(NULL, checks, "bound", array, N) == -1);
-    REFUSES(abl_dump_numbers, table, abl_dump_numbers(dump(), NULL, "bound", array, N) == -1);
-    REFUSES(abl_dump_numbers, column, abl_dump_numbers(dump(), checks, NULL, array, N) == -1);
-    REFUSES(abl_dump_numbers, values, abl_dump_numbers(dump(), checks, "bound", NULL, N) == -1);
-    REFUSES(abl_dump_texts, d, abl_dump_texts(NULL, checks, "tensor", text, 9) == -1);
-    REFUSES(abl_dump_texts, table, abl_dump_texts(dump(), NULL, "tensor", text, 9) == -1);
-    REFUSES(abl_dump_texts, column, abl_dump_texts(dump(), checks, NULL, text, 9) == -1);
-    REFUSES(abl_dump_texts, text, abl_dump_texts(dump(), checks, "tensor", NULL, 9) == -1);
+    REFUSES(abl_dump_table, d, abl_dump_table(NULL, checks, text, 9) == -1);
+    REFUSES(abl_dump_table, table, abl_dump_table(dump(), NULL, text, 9) == -1);
+    REFUSES(abl_dump_table, text, abl_dump_table(dump(), checks, NULL, 9) == -1);
 }
 
 /* ---- the places that ablate.h declares ---- */

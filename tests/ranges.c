@@ -32,6 +32,26 @@ static void makes(const char *ini, const char *key, const char *expected)
     }
 }
 
+/* A key that takes 64 bits without a sign takes a range of them. */
+static void seeds(const char *section, const char *key)
+{
+    static const char *const of[][2] = {
+        {"18446744073709551613 .. 18446744073709551615",
+         "18446744073709551613 18446744073709551614 18446744073709551615"},
+        {"9223372036854775807 .. 9223372036854775809",
+         "9223372036854775807 9223372036854775808 9223372036854775809"},
+        {"18446744073709551614:18446744073709551615 random 2",
+         "18446744073709551614 18446744073709551615"},
+        {"4611686018427387904:18446744073709551615 x2", "4611686018427387904 9223372036854775808"},
+        {"18446744073709551615, 0 .. 1, 7:7 x2", "18446744073709551615 0 1 7"}};
+    char ini[300];
+
+    for (size_t i = 0; i < COUNT(of); i++) {
+        snprintf(ini, sizeof ini, "%s%s = %s\n", section, key, of[i][0]);
+        makes(ini, key, of[i][1]);
+    }
+}
+
 #define SMALL LINEAR "dim_in = 1\ndim_out = 1\n"
 
 static void forms(void)
@@ -62,6 +82,8 @@ static void forms(void)
           "4611686018427387904");
     makes(LINEAR "seed = 9223372036854775806 .. 9223372036854775807\n", "seed",
           "9223372036854775806 9223372036854775807");
+    seeds(LINEAR, "seed");
+    seeds("[trial]\nop = attention\ndropout = 0.5\n", "dropout_seed");
     if (good("ranges in words", NULL, "linear rows=\"64:128 x2, 7\" dim_in=11..12", &x)) {
         has_values(&x, "rows", "64 64 128 128 7 7");
         has_values(&x, "dim_in", "11 12 11 12 11 12");
@@ -246,12 +268,25 @@ static void limits(void)
             "most 9999\n"
             "t.ini:5: dim_in = -9223372036854775807 .. 9223372036854775807: it makes "
             "18446744073709551615 values; the ranges of a list make at most 9999\n");
+    refused("more values than 64 bits count",
+            LINEAR "dim_in = -9223372036854775807 .. 18446744073709551615\n"
+                   "seed = 0 .. 18446744073709551615\n",
+            "t.ini:3: dim_in = -9223372036854775807 .. 18446744073709551615: it makes more than "
+            "18446744073709551615 values; the ranges of a list make at most 9999\n"
+            "t.ini:4: seed = 0 .. 18446744073709551615: it makes more than 18446744073709551615 "
+            "values; the ranges of a list make at most 9999\n");
     refused("too large numbers",
-            LINEAR "rows = 1:9223372036854775808 x2\ndim_in = -9223372036854775808 .. 1\n",
-            "t.ini:3: rows = 1:9223372036854775808 x2: 9223372036854775808: must be "
-            "-9223372036854775807 to 9223372036854775807\n"
+            LINEAR "rows = 1:18446744073709551616 x2\ndim_in = -9223372036854775808 .. 1\n"
+                   "dim_out = 1 .. 99999999999999999999\n",
+            "t.ini:3: rows = 1:18446744073709551616 x2: 18446744073709551616: must be "
+            "-9223372036854775807 to 18446744073709551615\n"
             "t.ini:4: dim_in = -9223372036854775808 .. 1: -9223372036854775808: must be "
-            "-9223372036854775807 to 9223372036854775807\n");
+            "-9223372036854775807 to 18446744073709551615\n"
+            "t.ini:5: dim_out = 1 .. 99999999999999999999: 99999999999999999999: must be "
+            "-9223372036854775807 to 18446744073709551615\n");
+    refused("numbers that a size cannot be",
+            LINEAR "rows = 9223372036854775808 .. 9223372036854775808\n",
+            "t.ini:3: rows = 9223372036854775808: must be 1 to 1073741824\n");
     refused("too many trials of ranges", LINEAR "rows = 1 .. 100\ndim_in = 1 .. 100\n",
             "t.ini:1: this makes 10000 trials; an experiment has at most 9999\n");
 }

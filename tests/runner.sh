@@ -121,6 +121,7 @@ ok $? "is short"
 grep -q "^ *judge  *\[auto\]  *.*full, all elements; sampled, some rows" out
 ok $? "and has the key judge"
 does "--list e74_cell" 0 "tied_kvq" "$run" --list e74_cell
+does "--list of a seed" 0 "dropout_seed  *0 to 18446744073709551615  *\[1\]" "$run" --list attention
 does "--list prints the cost of a pass" 0 "chain of 512 steps, 8 FLOP + 1 special each" "$run" --list e74_cell
 does "--list of nothing" 2 "no operation nothing" "$run" --list nothing
 does "--list says which setting gives another shape" 0 \

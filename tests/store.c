@@ -198,7 +198,7 @@ static int has_rows(hid_t trial, const struct sample *s)
     H5Tinsert(row, "axis", HOFFSET(struct row, axis), text);
     H5Tinsert(row, "row", HOFFSET(struct row, row), H5T_NATIVE_INT64);
     hid_t table = H5Dopen2(trial, "sample_rows", H5P_DEFAULT);
-    int good = h5_table_rows(table, "sample_rows", 1000) == n + s->n['N' - 'A'] &&
+    int good = h5_table_rows(table, 1000) == n + s->n['N' - 'A'] &&
                H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) >= 0;
     for (int i = 0; i < n + s->n['N' - 'A']; i++) {
         const char *axis = i < n ? "M" : "N";

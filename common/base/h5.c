@@ -331,21 +331,66 @@ int h5_read_bytes(hid_t group, const char *name, int rank, const int64_t *size, 
     return read_tensor(group, name, rank, size, NULL, b);
 }
 
-int h5_table_rows(hid_t table, const char *name, int max)
+hid_t h5_table_type(hid_t table)
+{
+    const int set = H5Iget_type(table) == H5I_DATASET;
+    hid_t type = set ? H5Dget_type(table) : -1, space = set ? H5Dget_space(table) : -1;
+    const int is = type >= 0 && H5Tget_class(type) == H5T_COMPOUND && space >= 0 &&
+                   H5Sget_simple_extent_ndims(space) == 1;
+
+    h5_drop(space);
+    if (is)
+        return type;
+    h5_drop(type);
+    return err_set("not a table of rows with named columns");
+}
+
+int h5_table_rows(hid_t table, int max)
 {
     hid_t space = H5Dget_space(table);
-    hsize_t n = 0;
-    int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space);
+    const hssize_t n = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
 
-    if (rank == 1)
-        rank = H5Sget_simple_extent_dims(space, &n, NULL);
     h5_drop(space);
-    if (rank != 1)
-        return err_set("the table %s is no list of rows", name);
-    if (n > (hsize_t)max)
-        return err_set("the table %s has %llu rows, more than %d", name, (unsigned long long)n,
-                       max);
-    return (int)n;
+    if (n < 0)
+        return h5_cannot("see how many rows there are");
+    return n > max ? err_set("%lld rows, more than %d", (long long)n, max) : (int)n;
+}
+
+/* Can column i of a row be read from a table of that type?  HDF5 leaves out one that is not there,
+ * and says nothing. */
+static int check_column(hid_t type, hid_t row, int i, int all)
+{
+    char *name = H5Tget_member_name(row, (unsigned)i);
+    const int there = name ? H5Tget_member_index(type, name) : -1;
+    int e = there < 0 && all ? err_set("there is no column %s", name ? name : "") : 0;
+
+    if (there >= 0) {
+        const H5T_class_t class = H5Tget_member_class(type, (unsigned)there);
+        hid_t member = H5Tget_member_type(type, (unsigned)there);
+        const int good = H5Tget_member_class(row, (unsigned)i) == H5T_STRING
+                             ? class == H5T_STRING && H5Tis_variable_str(member) > 0
+                             : class == H5T_FLOAT || class == H5T_INTEGER;
+        h5_drop(member);
+        e = good ? 0 : err_set("column %s is of another type", name);
+    }
+    H5free_memory(name);
+    return e;
+}
+
+hid_t h5_table(hid_t group, const char *name, const struct h5_table *as, int *rows)
+{
+    hid_t table = H5Oopen(group, name, H5P_DEFAULT);
+    hid_t type = table < 0 ? h5_cannot("be opened") : h5_table_type(table);
+    int e = type < 0 || (*rows = h5_table_rows(table, as->max)) < 0;
+
+    for (int i = 0; !e && i < H5Tget_nmembers(as->row); i++)
+        e = check_column(type, as->row, i, as->all);
+    h5_drop(type);
+    if (!e)
+        return table;
+    *rows = 0;
+    h5_drop(table);
+    return err_at("%s", name);
 }
 
 /* ---- groups, datasets and tables made ---- */

@@ -82,7 +82,17 @@ int h5_read_tensor(hid_t group, const char *name, int rank, const int64_t *size,
 int h5_read_bytes(hid_t group, const char *name, int rank, const int64_t *size, unsigned char *b);
 /* Is it uint8? */
 int h5_is_bytes(hid_t type);
-/* How many rows the table has, `max` at most; -1 after err_set(). */
-int h5_table_rows(hid_t table, const char *name, int max);
+/* The type of a table's row; -1 after err_set(): the object is no table. */
+hid_t h5_table_type(hid_t table);
+/* How many rows a table has, `max` at most; -1 after err_set(). */
+int h5_table_rows(hid_t table, int max);
+/* How a table is read: its row in memory, whose columns must be of its types and `all` there, or
+ * not; and at most so many rows. */
+struct h5_table {
+    hid_t row;
+    int all, max;
+};
+/* Table `name`, open, and how many rows it has; -1 after err_set(), "check: not a table ...". */
+hid_t h5_table(hid_t group, const char *name, const struct h5_table *of, int *rows);
 
 #endif

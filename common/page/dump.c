@@ -108,23 +108,20 @@ static void free_rows(const struct column *column, hid_t type, void *rows, int n
 }
 
 /* A table of a trial, if it is there: *rows gets its rows and *n how many. */
-static int read_table(hid_t trial, const char *name, hid_t type, size_t size, void **rows, int *n)
+static int read_table(hid_t trial, const char *name, hid_t type, void **rows, int *n)
 {
     if (H5Lexists(trial, name, H5P_DEFAULT) <= 0)
         return 0;
-    hid_t table = H5Dopen2(trial, name, H5P_DEFAULT), is = table < 0 ? -1 : H5Dget_type(table);
-    int e = is < 0                             ? h5_cannot("open the table %s", name)
-            : H5Tget_class(is) != H5T_COMPOUND ? err_set("%s is no table", name)
-                                               : 0;
-    int there = e ? -1 : h5_table_rows(table, name, MAX_ROWS);
-    e = there < 0;
-    if (!e && !(*rows = calloc((size_t)there + 1, size)))
+    const struct h5_table as = {type, 0, MAX_ROWS};
+    int there;
+    hid_t table = h5_table(trial, name, &as, &there);
+    int e = table < 0;
+    if (!e && !(*rows = calloc((size_t)there + 1, H5Tget_size(type))))
         e = err_set("no memory for %d rows of the table %s", there, name);
     if (!e && there && H5Dread(table, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *rows) < 0)
         e = h5_cannot("read the table %s", name);
     else if (!e)
         *n = there;
-    h5_drop(is);
     h5_drop(table);
     return e ? -1 : 0;
 }
@@ -155,8 +152,8 @@ static void cut_words(struct page_trial *t)
 /* The trial's tables; n counts all rows. */
 static int read_trial_tables(const struct page_dump *d, hid_t g, struct page_trial *t, int64_t *n)
 {
-    if (read_table(g, "check", d->check_type, sizeof *t->check, (void **)&t->check, &t->n_checks) ||
-        read_table(g, "time", d->time_type, sizeof *t->time, (void **)&t->time, &t->n_times))
+    if (read_table(g, "check", d->check_type, (void **)&t->check, &t->n_checks) ||
+        read_table(g, "time", d->time_type, (void **)&t->time, &t->n_times))
         return -1;
     replace_texts(check_columns, t->check, t->n_checks, sizeof *t->check, NULL, none);
     replace_texts(time_columns, t->time, t->n_times, sizeof *t->time, NULL, none);

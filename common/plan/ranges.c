@@ -15,9 +15,13 @@
 
 static const char blanks[] = " \t";
 
+/* All that a key takes: whole numbers of 64 bits with a sign, or, as seeds are, without one. */
+__extension__ typedef __int128 whole;
+
 /* A .. B (EVERY), A:B random N (DRAWN) or A:B xN (TIMES); N is `by`. */
 struct range {
-    int64_t first, last, by;
+    whole first, last;
+    int64_t by;
     enum { EVERY, DRAWN, TIMES } rule;
 };
 
@@ -45,9 +49,24 @@ static int malformed(void)
     return err_set("a range is A .. B, A:B random N or A:B xN, in whole numbers");
 }
 
-static int read_end(const char *text, int64_t *x)
+static int read_end(const char *text, whole *x)
 {
-    return number_whole(text, -INT64_MAX, INT64_MAX, x) ? err_at("%s", text) : 0;
+    int64_t below = 0;
+    uint64_t number = 0;
+    int e = *text == '-' ? number_whole(text, -INT64_MAX, 0, &below)
+                         : number_seed(text, UINT64_MAX, &number);
+
+    *x = below + (whole)number;
+    return e ? err_set("%s: must be %" PRId64 " to %" PRIu64, text, -INT64_MAX, UINT64_MAX) : 0;
+}
+
+static const char *whole_text(whole x, char text[NUMBER_TEXT])
+{
+    if (x < 0)
+        snprintf(text, NUMBER_TEXT, "%" PRId64, (int64_t)x);
+    else
+        snprintf(text, NUMBER_TEXT, "%" PRIu64, (uint64_t)x);
+    return text;
 }
 
 /* What stands behind A:B. */
@@ -68,9 +87,11 @@ static int read_rule(const char *rule, struct range *r)
                    ? err_set("N of xN must be a whole number, 2 or more")
                    : 0;
     }
-    return err_set("random N or xN must follow %" PRId64 ":%" PRId64 ", or write %" PRId64
-                   " .. %" PRId64 " for every number",
-                   r->first, r->last, r->first, r->last);
+    char first[NUMBER_TEXT], last[NUMBER_TEXT];
+    whole_text(r->first, first);
+    whole_text(r->last, last);
+    return err_set("random N or xN must follow %s:%s, or write %s .. %s for every number", first,
+                   last, first, last);
 }
 
 /* An item that is_range(); the text is cut into its parts. */
@@ -98,42 +119,42 @@ static int read_range(char *item, struct range *r)
 /* ---- to numbers ---- */
 
 /* How many whole numbers there are from first to last. */
-static uint64_t numbers(const struct range *r)
+static whole numbers(const struct range *r)
 {
-    return (uint64_t)r->last - (uint64_t)r->first + 1;
+    return r->last - r->first + 1;
 }
 
 static int check(const struct range *r)
 {
-    char ends[2 * NUMBER_TEXT];
+    char first[NUMBER_TEXT], last[NUMBER_TEXT], ends[2 * NUMBER_TEXT];
 
-    snprintf(ends, sizeof ends, "%" PRId64 ":%" PRId64, r->first, r->last);
+    snprintf(ends, sizeof ends, "%s:%s", whole_text(r->first, first), whole_text(r->last, last));
     if (r->first > r->last)
         return r->rule == EVERY ? err_set("the first is larger")
                                 : err_set("%s: the first is larger", ends);
     if (r->rule != EVERY && r->first < 1)
         return err_set("%s: random and xN need a first number of 1 or more", ends);
-    if (r->rule == DRAWN && numbers(r) < (uint64_t)r->by)
-        return err_set("%s has %" PRIu64 " number%s, fewer than %" PRId64, ends, numbers(r),
-                       numbers(r) == 1 ? "" : "s", r->by);
+    if (r->rule == DRAWN && numbers(r) < r->by)
+        return err_set("%s has %d number%s, fewer than %d", ends, (int)numbers(r),
+                       numbers(r) == 1 ? "" : "s", (int)r->by);
     return 0;
 }
 
 /* Number i of the sequence of those that are drawn.  Written by the distance from the first
  * number, it is exact also where the range is narrow and its numbers are large. */
-static int64_t draw(const struct range *r, uint64_t key, uint64_t i)
+static whole draw(const struct range *r, uint64_t key, uint64_t i)
 {
-    int64_t span = r->last - r->first;
+    const whole span = r->last - r->first;
     double a = (double)r->first, n = (double)span + 1;
     double distance = a * expm1(draw_uniform(key, i) * log1p(n / a));
 
-    if (distance >= n || (int64_t)distance > span)
+    if (distance >= n || (whole)distance > span)
         return r->last;
-    return r->first + (int64_t)distance;
+    return r->first + (whole)distance;
 }
 
 /* Put x among n ascending numbers; returns how many there are then. */
-static int put_among(int64_t *number, int n, int64_t x)
+static int put_among(whole *number, int n, whole x)
 {
     int low = 0, high = n;
 
@@ -152,7 +173,7 @@ static int put_among(int64_t *number, int n, int64_t x)
 }
 
 /* The values of a range, ascending, into number[], which is long enough; returns how many. */
-static int fill(const struct range *r, uint64_t key, int64_t *number)
+static int fill(const struct range *r, uint64_t key, whole *number)
 {
     int n = 0;
 
@@ -160,13 +181,11 @@ static int fill(const struct range *r, uint64_t key, int64_t *number)
         for (uint64_t i = 0; n < r->by; i++)
             n = put_among(number, n, draw(r, key, i));
     else if (r->rule == EVERY)
-        for (; (uint64_t)n < numbers(r); n++)
+        for (; n < numbers(r); n++)
             number[n] = r->first + n;
     else
-        for (int64_t x = r->first, over = 0; !over && x <= r->last;) {
+        for (whole x = r->first; x <= r->last; x *= r->by)
             number[n++] = x;
-            over = __builtin_mul_overflow(x, r->by, &x);
-        }
     return n;
 }
 
@@ -174,27 +193,29 @@ static int fill(const struct range *r, uint64_t key, int64_t *number)
 struct expansion {
     const char *key;
     uint64_t draws; /* the key of what is drawn */
-    uint64_t made;  /* values, of ranges */
+    int made;       /* values, of ranges */
     FILE *to;
 };
 
 /* An item that is_range(); its text is cut up. */
 static int put_range(char *item, struct expansion *x)
 {
-    int64_t number[MAX_TRIALS];
+    whole number[MAX_TRIALS];
     struct range r;
+    char text[NUMBER_TEXT];
 
     if (read_range(item, &r) || check(&r))
         return -1;
-    uint64_t left = MAX_TRIALS - x->made, n = numbers(&r);
+    whole n = numbers(&r);
     if (r.rule != EVERY || n <= MAX_TRIALS)
         n = fill(&r, x->draws, number);
-    if (n > left)
-        return err_set("it makes %" PRIu64 " values; the ranges of a list make at most %d", n,
-                       MAX_TRIALS);
-    x->made += n;
-    for (uint64_t i = 0; i < n; i++)
-        fprintf(x->to, "%s%" PRId64, i ? ", " : "", number[i]);
+    if (n > MAX_TRIALS - x->made)
+        return err_set("it makes %s%s values; the ranges of a list make at most %d",
+                       n > UINT64_MAX ? "more than " : "",
+                       whole_text(n > UINT64_MAX ? UINT64_MAX : n, text), MAX_TRIALS);
+    x->made += (int)n;
+    for (int i = 0; i < n; i++)
+        fprintf(x->to, "%s%s", i ? ", " : "", whole_text(number[i], text));
     return 0;
 }
 

@@ -48,15 +48,11 @@ struct rows {
 /* The rows that are there; nonzero after err_set(). */
 static int read_there(hid_t trial, struct rows *t, int more)
 {
-    enum { MAX_ROWS = 1000000 };
+    const struct h5_table as = {t->type, 0, 1000000};
     const int any = H5Lexists(trial, "check", H5P_DEFAULT) > 0;
-    hid_t table = any ? H5Dopen2(trial, "check", H5P_DEFAULT) : -1;
-    int e = any && table < 0 ? h5_cannot("open the table check") : 0;
+    hid_t table = any ? h5_table(trial, "check", &as, &t->there) : -1;
+    int e = any && table < 0 ? -1 : 0;
 
-    if (!e && any)
-        e = (t->there = h5_table_rows(table, "check", MAX_ROWS)) < 0;
-    if (e)
-        t->there = 0;
     if (!e && !(t->row = calloc((size_t)t->there + (size_t)more + 1, sizeof *t->row)))
         e = err_set("no memory for %d verdicts", more);
     if (!e && t->there && H5Dread(table, t->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, t->row) < 0) {

@@ -29,32 +29,6 @@ struct read_row {
 };
 static const struct column read_columns[] = {READ_COLUMNS(READ_COLUMN){NULL}};
 
-/* HDF5 would leave out what is not there, and say nothing. */
-static int is_column(hid_t type, const struct column *c)
-{
-    static const H5T_class_t class[] = {['s'] = H5T_STRING, ['d'] = H5T_FLOAT, ['i'] = H5T_INTEGER};
-    int i = H5Tget_member_index(type, c->name);
-
-    if (i < 0)
-        return err_set("the table time has no column %s", c->name);
-    hid_t member = H5Tget_member_type(type, i);
-    int same = member >= 0 && H5Tget_class(member) == class[(int)c->kind] &&
-               (c->kind != 's' || H5Tis_variable_str(member) > 0);
-    h5_drop(member);
-    return same ? 0 : err_set("column %s of the table time is of another type", c->name);
-}
-
-static int has_columns(hid_t table, const struct column *column)
-{
-    hid_t type = H5Dget_type(table);
-    int e = type < 0 || H5Tget_class(type) != H5T_COMPOUND ? err_set("the table time is none") : 0;
-
-    for (; !e && column->name; column++)
-        e = is_column(type, column);
-    h5_drop(type);
-    return e;
-}
-
 /* Printable, as reports and records show it; "" where there is none. */
 static void keep_text(char *to, size_t size, const char *text)
 {
@@ -76,33 +50,32 @@ static void keep_timings(struct timing *to, const struct read_row *from, int n, 
     }
 }
 
-static int read_table(hid_t table, struct timings *to)
+static int read_table(hid_t trial, struct timings *to)
 {
     struct read_row rows[MAX_RAN * N_PASSES] = {{.backend = NULL}};
-    int schema = header_schema(table);
+    int schema = header_schema(trial), n = 0;
     struct column column[COUNT(read_columns)];
-    int n = !schema || header_columns(read_columns, schema, column, COUNT(column)) ||
-                    has_columns(table, column)
-                ? -1
-                : h5_table_rows(table, "time", COUNT(rows));
-    hid_t row, space;
+    hid_t row = !schema || header_columns(read_columns, schema, column, COUNT(column))
+                    ? -1
+                    : h5_row_type(column, sizeof(struct read_row));
+    const struct h5_table as = {row, 1, COUNT(rows)};
+    hid_t table = row < 0 ? -1 : h5_table(trial, "time", &as, &n);
+    int e = table < 0 ? -1 : 0;
 
-    if (n < 0)
-        return -1;
-    to->timing = calloc(n + 1, sizeof *to->timing);
-    if (!to->timing)
-        return err_set("no memory for %d times", n);
-    row = h5_row_type(column, sizeof(struct read_row));
-    space = H5Dget_space(table);
-    int e = 0;
-    if (H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0) {
+    if (!e && !(to->timing = calloc(n + 1, sizeof *to->timing)))
+        e = err_set("no memory for %d times", n);
+    if (!e && H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0)
         e = h5_cannot("read the table time");
-    } else {
+    if (!e) {
         to->n = n;
         keep_timings(to->timing, rows, n, schema);
     }
-    H5Dvlen_reclaim(row, space, H5P_DEFAULT, rows);
-    h5_drop(space);
+    if (table >= 0) {
+        hid_t space = H5Dget_space(table);
+        H5Dvlen_reclaim(row, space, H5P_DEFAULT, rows);
+        h5_drop(space);
+    }
+    h5_drop(table);
     h5_drop(row);
     return e;
 }
@@ -110,7 +83,6 @@ static int read_table(hid_t table, struct timings *to)
 int dump_timings(hid_t trial, struct timings *to)
 {
     char *line = h5_get_text(trial, "line");
-    hid_t table = -1;
     int e = !line;
 
     *to = (struct timings){.n = 0};
@@ -119,10 +91,7 @@ int dump_timings(hid_t trial, struct timings *to)
     free(line);
     if (e || H5Lexists(trial, "time", H5P_DEFAULT) <= 0)
         return e ? -1 : 0;
-    table = H5Dopen2(trial, "time", H5P_DEFAULT);
-    e = table < 0 ? h5_cannot("open the table time") : read_table(table, to);
-    h5_drop(table);
-    return e;
+    return read_table(trial, to);
 }
 
 /* Of the complete trials, which are counted in d->n. */

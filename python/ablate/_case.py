@@ -3,7 +3,7 @@
 import ctypes
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,32 @@ from ._library import BYTES, DOUBLES, CVerdict, Error, Handle, call, call_here
 from ._table import INPUT, Tensor, case_tensors
 
 
+def _has_masked(value: Any) -> bool:
+    """Is an element masked, of an array or of one in lists?  NumPy makes of these an array of numbers."""
+    left, seen = [value], set()
+    while left:
+        one = left.pop()
+        if isinstance(one, np.ma.MaskedArray):
+            if np.ma.is_masked(one):
+                return True
+        elif isinstance(one, Sequence) and not isinstance(one, (str, bytes)) and id(one) not in seen:
+            seen.add(id(one))
+            holders = {k for k in set(map(type, one)) if issubclass(k, (Sequence, np.ma.MaskedArray))}
+            left += [x for x in one if type(x) in holders] if holders else []
+    return False
+
+
 def numbers(name: str, value: Any) -> np.ndarray:
     """An array of real numbers that float64 holds, in this machine's byte order; an Error says why a
     value is none."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    if _has_masked(value):
         raise Error(f"{name} has masked elements: fill them, or leave them out")
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise Error(f"{name} is no array of numbers: {error}") from None
+    if array.dtype == object and not array.ndim:
+        raise Error(f"{name} is {type(value).__name__}, and no array of numbers")
     kind, bytes_ = array.dtype.kind, array.dtype.itemsize
     # bfloat16 and others that a package defines have the kind of what is no number
     if kind not in "iuf" and not (kind == "V" and np.can_cast(array.dtype, np.float64)):

@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from ._library import CAttribute, CMember, DOUBLES, Error, Handle, call
 from ._records import Records
 
-_GROUP, _DATASET, _TABLE = range(3)
+_GROUP, _DATASET = range(2)
 _TEXT, _WHOLE, _REAL, _LARGE = range(4)
 
 
@@ -42,25 +42,33 @@ def _attributes(file: Handle, path: str) -> dict[str, Any]:
     return found
 
 
-def _column(file: Handle, table: str, name: str, kind: int, rows: int) -> list[Any]:
-    if kind == _TEXT:
-        n = call("abl_dump_texts", file, table, name, None, 0)
+_CELL: dict[str, Callable[[str], Any]] = {"s": str, "i": int, "d": float}
+
+
+def _table(file: Handle, path: str) -> Records:
+    text = ctypes.create_string_buffer(1 << 14)
+    while (n := call("abl_dump_table", file, path, text, len(text))) > len(text):
         text = ctypes.create_string_buffer(n)
-        call("abl_dump_texts", file, table, name, text, n)
-        return text.raw[:n].decode(errors="replace").split("\0")[:rows]
-    values = np.empty(rows)
-    call("abl_dump_numbers", file, table, name, values.ctypes.data_as(DOUBLES), rows)
-    return [int(v) for v in values] if kind == _WHOLE else values.tolist()
-
-
-def _table(file: Handle, path: str, rows: int) -> Records:
-    columns: dict[str, list[Any]] = {}
-    name, kind, i = ctypes.create_string_buffer(128), ctypes.c_int(), 0
-    while call("abl_dump_column", file, path, i, name, ctypes.byref(kind)) == 0:
-        column = name.value.decode()
-        columns[column] = _column(file, path, column, kind.value, rows)
-        i += 1
+    count, *cells = text.raw[:n].decode(errors="replace").split("\0")[:-1]
+    k = int(count)
+    columns = {cells[i][1:]: [*map(_CELL[cells[i][0]], cells[k + i::k])] for i in range(k)}
     return Records(dict(zip(columns, row)) for row in zip(*columns.values()))
+
+
+# The columns that Dump.table() reads.
+_NUMBER, _WORD = (int, float), str
+_CHECKS = {"backend": _WORD, "kernel": _WORD, "check": _WORD, "tensor": _WORD, "verdict": _WORD,
+           "error": _NUMBER, "bound": _NUMBER}
+_TIMES = {"backend": _WORD, "kernel": _WORD, "pass": _WORD, "median": _NUMBER}
+
+
+def _has(rows: Records, columns: dict[str, Any], where: str) -> Records:
+    """The rows; an Error where they have not these columns."""
+    for name, kind in columns.items():
+        if rows and not isinstance(rows[0].get(name), kind):
+            raise Error(f"{where}: there is no column {name} of "
+                        + ("texts" if kind is _WORD else "numbers"))
+    return rows
 
 
 # Verdicts on times, whose error and bound are seconds.
@@ -133,10 +141,9 @@ class Trial:
         return [n for n, m in self._members.items() if m.kind == _GROUP]
 
     def _rows(self, table: str) -> Records:
-        there = self._members.get(table)
-        if there is None or there.kind != _TABLE:
+        if table not in self._members:
             return Records()
-        return _table(self._dump._file, f"{self.path}/{table}", there.count)
+        return _table(self._dump._file, f"{self.path}/{table}")
 
     @property
     def verdicts(self) -> Records:
@@ -150,7 +157,9 @@ class Trial:
 
     def _backends(self) -> list[dict[str, Any]]:
         """Rows of Dump.table(): of each backend and kernel that has checks or times."""
-        checks, times = self.verdicts, self.times
+        at = f"{self._dump.file}:{self.path}"
+        checks = _has(self.verdicts, _CHECKS, f"{at}/check")
+        times = _has(self.times, _TIMES, f"{at}/time")
         names = dict.fromkeys((row["backend"], row["kernel"]) for row in [*checks, *times])
         made = [_backend_row(*name, [r for r in checks if (r["backend"], r["kernel"]) == name],
                              [r for r in times if (r["backend"], r["kernel"]) == name])

@@ -144,21 +144,46 @@ def _array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _named(values: Any, names: list[str], what: str) -> dict[str, np.ndarray]:
+def _is_array(value: Any) -> bool:
+    return np.isscalar(value) or any(hasattr(value, a) for a in ("detach", "__array__", "dtype"))
+
+
+def _wanted(names: list[str], what: str) -> str:
+    """What a function is to return."""
+    if not names:
+        return f"an empty dict: there are no {what} here"
+    if len(names) == 1:
+        return f"{names[0]}: the array, or a dict or a tuple of it"
+    return f"{', '.join(names)}: a dict of arrays by these names, or a tuple in this order"
+
+
+def _by_name(values: Mapping[Any, Any], names: list[str], what: str) -> dict[str, Any]:
+    """The items by the names of the table: the gradient of x is given as d_x, or as x."""
+    given: dict[str, Any] = {}
+    for n, v in values.items():
+        name = n if n in names else f"d_{n}"
+        if name not in names:
+            raise Error(f"the {what} have no {n}; they are {', '.join(names)}")
+        if name in given:
+            raise Error(f"the {what} have {name} twice, as {name} and {name[2:]}")
+        given[name] = v
+    return given
+
+
+def _named(values: Any, names: list[str], who: str, what: str) -> dict[str, np.ndarray]:
     """What a function returned, by name: a mapping, a sequence in the table's order, or one array."""
-    if hasattr(values, "detach"):
-        values = (values,)
     if isinstance(values, Mapping):
-        given = {n if n in names else "d_" + n: v for n, v in values.items()}
-        unknown = [n for n in values if n not in names and "d_" + n not in names]
-        if unknown:
-            raise Error(f"the {what} have no {unknown[0]}; they are {', '.join(names)}")
-        return {n: _array(n, v) for n, v in given.items() if v is not None}
-    if isinstance(values, np.ndarray) or np.isscalar(values):
-        values = (values,)
-    if len(values) > len(names):
-        raise Error(f"there are {len(values)} {what}, more than {', '.join(names)}")
-    return {n: _array(n, v) for n, v in zip(names, values) if v is not None}
+        given = _by_name(values, names, what)
+    elif isinstance(values, (str, bytes)) or not (_is_array(values) or isinstance(values, Sequence)):
+        of = "None" if values is None else f"an object of the type {type(values).__name__}"
+        raise Error(f"{who} returned {of}; it is to return {_wanted(names, what)}")
+    else:
+        row = [values] if _is_array(values) else list(values)
+        if len(row) > len(names):
+            of = "an array" if _is_array(values) else f"a {type(values).__name__} of {len(row)}"
+            raise Error(f"{who} returned {of}; it is to return {_wanted(names, what)}")
+        given = dict(zip(names, row))
+    return {n: _array(n, v) for n, v in given.items() if v is not None}
 
 
 class _Judge:
@@ -190,12 +215,13 @@ class _Judge:
             check: str) -> dict[str, np.ndarray]:
         """Call the function; its results are copies.  Its inputs must be as they were."""
         before = {n: a.copy() for n, a in {**inputs, **upstream}.items()}
-        found = _named(self.function(**inputs), self.case.names(OUTPUT), "outputs")
+        found = _named(self.function(**inputs), self.case.names(OUTPUT), "the function",
+                       "outputs")
         found = {n: a if self.case.tensor(n).bytes else a.astype(np.float64)
                  for n, a in found.items()}
         if self.backward is not None:
             gradients = _named(self.backward(inputs, upstream), self.case.gradients(INPUT),
-                               "gradients")
+                               "backward", "gradients")
             found |= {n: a.astype(np.float64) for n, a in gradients.items()}
         for name, array in found.items():
             shape = self.case.tensor(name).shape

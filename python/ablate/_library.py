@@ -110,9 +110,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "abl_dump_member": (c_int, [HANDLE, TEXT, c_int, POINTER(CMember)]),
     "abl_dump_attribute": (c_int64, [HANDLE, TEXT, c_int, POINTER(CAttribute), c_char_p, c_int64]),
     "abl_dump_read": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
-    "abl_dump_column": (c_int, [HANDLE, TEXT, c_int, c_char_p, POINTER(c_int)]),
-    "abl_dump_numbers": (c_int, [HANDLE, TEXT, TEXT, DOUBLES, c_int64]),
-    "abl_dump_texts": (c_int64, [HANDLE, TEXT, TEXT, c_char_p, c_int64]),
+    "abl_dump_table": (c_int64, [HANDLE, TEXT, c_char_p, c_int64]),
 }
 
 

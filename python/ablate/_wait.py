@@ -8,9 +8,12 @@ those of a child that was forked, which has no other thread, and where none can 
 end of Python."""
 
 import atexit
+import contextlib
 import ctypes
 import os
 import queue
+import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -26,9 +29,8 @@ class _Job:
         self.work: Callable[[], Any] | None = work
         self.drop = drop
         self.stop = ctypes.c_int(0)  # the library reads it
-        self.result: Any = None
         self.left = False
-        self._lock = threading.Lock()
+        self._results: list[Any] = []  # at most one: who pops it has it
         self._running = threading.Lock()
         self._running.acquire()
 
@@ -44,23 +46,29 @@ class _Job:
                 result = error
             stop_when(None)
         del work
-        with self._lock:
-            if self.left and result is not None:
-                self.drop(result)
-            self.result = result
+        self._results.append(result)
+        del result
+        if self.left:
+            self._drop_result()
         self._running.release()
 
     def wait(self) -> Any:
         """In the main thread."""
         while not self._running.acquire(timeout=_LOOK):
             pass
-        return self.result
+        return self._results.pop()
 
     def leave(self) -> None:
-        """Nobody waits any more."""
+        """Nobody waits any more.  It takes no lock, for which another signal could come."""
+        self.left = True
         self.stop.value = 1
-        with self._lock:
-            self.left = True
+        self._drop_result()
+
+    def _drop_result(self) -> None:
+        with contextlib.suppress(IndexError):
+            result = self._results.pop()
+            if result is not None:
+                self.drop(result)
 
 
 class Waiter:
@@ -100,11 +108,22 @@ class Waiter:
             del job
 
     def _finish(self) -> None:
-        """A call that was left ends before the libraries that it uses do."""
+        """A call that was left ends before the libraries that it uses do.  Who does not wait for that, by
+        another Ctrl-C, ends the process, as a signal does."""
         self._alone = True
         self._jobs.put(None)
-        if self._thread:
-            self._thread.join()
+        if not self._thread:
+            return
+        ours = (threading.get_ident() == threading.main_thread().ident
+                and signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        if ours:
+            for stream in sys.stdout, sys.stderr:
+                with contextlib.suppress(Exception):  # there is none, or it is closed
+                    stream.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        self._thread.join()
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def run(self, work: Callable[[], Any], drop: Callable[[Any], None]) -> Any:
         """What work() returns; what it returns as an exception, or a signal's handler raises, is raised."""
@@ -113,7 +132,11 @@ class Waiter:
             self._jobs.put(job)
             result = job.wait()
         except BaseException:
-            job.leave()
+            while not job.stop.value:
+                try:
+                    job.leave()
+                except BaseException:  # of another signal: the first is raised
+                    pass
             raise
         if isinstance(result, BaseException):
             raise result

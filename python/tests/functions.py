@@ -162,6 +162,10 @@ def drawn(op, seed, i):
     return re.sub(r" fill=\w+", "", text.value.decode().replace(" accumulate=yes", ""))
 
 
+def all_masked(a):
+    return np.ma.array(a, mask=np.ones(np.shape(a), bool))
+
+
 # What is no array of real numbers, or none that float64 holds.
 NO_NUMBERS = {
     "bool": lambda a: a > 0,
@@ -172,7 +176,9 @@ NO_NUMBERS = {
     "text": lambda a: np.full(a.shape, "1"),
     "texts of bytes": lambda a: np.full(a.shape, b"1"),
     "records": lambda a: np.zeros(a.shape, [("a", "f4")]),
-    "masked elements": lambda a: np.ma.array(a, mask=np.ones(a.shape, bool)),
+    "masked elements": all_masked,
+    "masked elements in a list": lambda a: [*map(all_masked, a)] if a.ndim else [np.ma.masked],
+    "masked elements in lists": lambda a: ([[np.ma.masked] * a.shape[-1]] if a.ndim else [np.ma.masked],),
     "longdouble": lambda a: np.full(a.shape, np.longdouble(1) / 3),
     "large whole numbers": lambda a: np.full(a.shape, 2**53 + 1),
     "nothing": lambda a: [None],
@@ -183,6 +189,7 @@ SAME_NUMBERS = {
     "the other byte order": lambda a: a.astype(a.dtype.newbyteorder("S")),
     "longdouble": lambda a: a.astype(np.longdouble) if a.dtype == np.float64 else a,
     "no masked element": np.ma.array,
+    "no masked element in a list": lambda a: [*map(np.ma.array, a)] if a.ndim and len(a) else a,
     "lists": lambda a: a.tolist() if a.dtype != np.float32 else a,
 }
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ablate
+from ablate import _dump
 from ablate._case import Case
 from ablate._library import call
 
@@ -68,6 +69,98 @@ def test_opening_takes_time_by_the_number_of_trials(tmp_path):
         assert len(ablate.open(file).trials) == n
         seconds.append(time.process_time() - begin)
     assert seconds[1] < 3 * 16 * seconds[0]
+
+
+def test_a_table_is_one_read(tmp_path, monkeypatch):
+    """Dump.table() asks the library once for each table of a trial, however many columns and rows."""
+    for n in (1, 5):
+        file = written(tmp_path / f"{n}.h5")
+        with h5py.File(file, "r+") as h5:
+            rows = np.zeros(100, [(c, TEXTS) for c in "backend kernel check tensor verdict pass".split()]
+                            + [(c, "f8") for c in "error bound median".split()])
+            for name in "backend", "kernel", "check", "tensor", "verdict", "pass":
+                rows[name] = "x"
+            for name in "check", "time":
+                h5["trial/0001"].create_dataset(name, data=rows)
+            for i in range(2, n + 1):
+                h5.copy(h5["trial/0001"], h5["trial"], name=f"{i:04d}")
+        monkeypatch.setitem(sys.modules, "pandas", None)
+        dump, calls = ablate.open(file), []
+        with monkeypatch.context() as patch:
+            patch.setattr(_dump, "call", lambda *a: calls.append(a[0]) or call(*a))
+            table = dump.table()
+        assert [row["checks"] for row in table] == [100] * n
+        assert len(calls) == 2 * n, calls
+
+
+def test_the_cells_of_a_table(tmp_path):
+    """All that h5py reads, exactly; more text than fits at once."""
+    columns = {"a text": TEXTS, "real": "f8", "short": "f4", "whole": "i8", "seed": "u8", "byte": "u1",
+               "another": TEXTS}
+    values = [("", np.nan, 0.1, -2**63, 2**64 - 1, 255, "a\nb\t"), ("ü" * 9000, np.inf, -0.0, 0, 0, 0, ""),
+              ("x", 5e-324, 1e-45, 2**53 + 1, 2**53 + 1, 1, "ü"), ("", -np.inf, 1 / 3, -1, 1, 7, " ")]
+    file = written(tmp_path / "cells.h5")
+    with h5py.File(file, "r+") as h5:
+        h5["trial/0001"].create_dataset("check", data=np.array(values, list(columns.items())))
+        h5["trial/0001"].create_dataset("time", data=np.zeros(0, list(columns.items())))
+    trial, = ablate.open(file).trials
+    with h5py.File(file) as h5:
+        want = [{n: v.decode() if isinstance(v, bytes) else v.item() for n, v in zip(columns, row)}
+                for row in h5["trial/0001/check"][:]]
+    assert repr(list(trial.verdicts)) == repr(want) and trial.times == []
+
+
+@pytest.mark.parametrize("kind, sentence", [
+    ("S9", "texts of a fixed length"), ("?", "neither texts nor numbers"),
+    (("i4", 3), "neither texts nor numbers"), ([("b", "i4")], "neither texts nor numbers")])
+def test_columns_of_other_types(kind, sentence, tmp_path):
+    file = written(tmp_path / "odd.h5")
+    with h5py.File(file, "r+") as h5:
+        h5["trial/0001"].create_dataset("check", data=np.zeros(2, [("n", "i4"), ("a", kind)]))
+    with pytest.raises(ablate.Error, match=f"0001/check: column a has {sentence}$"):
+        ablate.open(file).trials[0].verdicts
+
+
+NO_TABLES = {
+    "whole numbers": np.arange(5), "a number": 7, "a text": "abc", "nothing": h5py.Empty("f"),
+    "records of two axes": np.zeros((2, 2), [("a", "i4")]), "one record": np.zeros((), [("a", "i4")]),
+    "a group": None,
+}
+
+
+@pytest.mark.parametrize("table", ["check", "time"])
+@pytest.mark.parametrize("what", NO_TABLES)
+def test_what_is_no_table(table, what, tmp_path):
+    """Where a table is to be, a sentence says what it is not: here, in a judgement, in reports."""
+    if not PROGRAM:
+        pytest.skip("ABLATE_PROGRAM is not set")
+    file = written(tmp_path / "odd.h5")
+    with h5py.File(file, "r+") as h5:
+        h5["trial/0001/mine/y"] = h5["trial/0001/in/x"][...]
+        if what == "a group":
+            h5["trial/0001"].create_group(table)
+        else:
+            h5["trial/0001"].create_dataset(table, data=NO_TABLES[what])
+    sentence = f"{table}: not a table of rows with named columns"
+    for words in ["--report"], ["--summary"], *[["judge"]] * (table == "check"):
+        done = subprocess.run([PROGRAM, *words, "odd.h5"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2 and f"odd.h5: trial 1: {sentence}\n" in done.stdout + done.stderr
+    trial, = ablate.open(file).trials
+    for read in (lambda: trial.verdicts if table == "check" else trial.times), ablate.open(file).table:
+        with pytest.raises(ablate.Error) as error:
+            read()
+        assert str(error.value) == f"{file}:/trial/0001/{sentence}"
+
+
+def test_a_table_of_other_columns(tmp_path):
+    for kind, sentence in ("i4", "backend of texts"), (TEXTS, "error of numbers"):
+        file = written(tmp_path / f"{sentence}.h5")
+        with h5py.File(file, "r+") as h5:
+            names = "backend", "kernel", "check", "tensor", "verdict", "error", "bound"
+            h5["trial/0001"].create_dataset("check", data=np.full(2, 1 if kind == "i4" else "x", [(n, kind) for n in names]))
+        with pytest.raises(ablate.Error, match=f"0001/check: there is no column {sentence}$"):
+            ablate.open(file).table()
+        assert len(ablate.open(file).trials[0].verdicts) == 2
 
 
 PROGRAM = os.environ.get("ABLATE_PROGRAM", "")

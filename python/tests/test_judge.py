@@ -78,7 +78,7 @@ def test_a_case_in_which_a_null_answer_is_right_enough():
 @pytest.mark.parametrize("returned, message", [
     (lambda x: x[0], r"y has the shape \[5\], it should have \[4, 5\]"),
     (lambda x: {"z": x}, "the outputs have no z; they are y"),
-    (lambda x: (x, x), "there are 2 outputs, more than y"),
+    (lambda x: (x, x), "the function returned a tuple of 2; it is to return y"),
 ])
 def test_what_cannot_be_judged(returned, message):
     with pytest.raises(ablate.Error, match=message):
@@ -99,6 +99,77 @@ def test_results_that_are_no_numbers(op):
                 ablate.judge(f, words, b)
     for change in SAME_NUMBERS.values():
         assert ablate.judge(changed(forward, change), words, changed(backward, change)).ok
+
+
+def _result(x):
+    return np.exp(x) / np.exp(x).sum(1, keepdims=True)
+
+
+ONE = "it is to return y: the array, or a dict or a tuple of it$"
+TWO = "it is to return o, lse: a dict of arrays by these names, or a tuple in this order$"
+ODD_RESULTS = {
+    "None": (lambda y: None, f"returned None; {ONE}"),
+    "a text": (lambda y: "y", f"returned an object of the type str; {ONE}"),
+    "bytes": (lambda y: b"y", f"returned an object of the type bytes; {ONE}"),
+    "a generator": (lambda y: (a for a in [y]), f"returned an object of the type generator; {ONE}"),
+    "an iterator": (lambda y: map(abs, [y]), f"returned an object of the type map; {ONE}"),
+    "a set": (lambda y: {1}, f"returned an object of the type set; {ONE}"),
+    "values of a dict": (lambda y: {"y": y}.values(), f"returned an object of the type dict_values; {ONE}"),
+    "a function": (lambda y: _result, f"returned an object of the type function; {ONE}"),
+    "an object": (lambda y: object(), f"returned an object of the type object; {ONE}"),
+    "a tuple that is too long": (lambda y: (y, y), f"returned a tuple of 2; {ONE}"),
+    "a list of rows": (lambda y: y.tolist(), f"returned a list of 4; {ONE}"),
+    "an unknown name": (lambda y: {"out": y}, "the outputs have no out; they are y$"),
+    "a name that is no text": (lambda y: {0: y}, "the outputs have no 0; they are y$"),
+    "a tuple in a tuple": (lambda y: ((y,),), r"y has the shape \[1, 4, 5\], it should have \[4, 5\]$"),
+    "ragged lists": (lambda y: [[[1], [1, 2]]], "y is no array of numbers: "),
+    "a generator in a tuple": (lambda y: ((a for a in y),), "y is generator, and no array of numbers$"),
+    "a dict in a dict": (lambda y: {"y": {"y": y}}, "y is dict, and no array of numbers$"),
+    "a text in a dict": (lambda y: {"y": "y"}, "y has the type <U1, and not that of real numbers$"),
+    "a number": (lambda y: 1.5, r"y has the shape \[\], it should have \[4, 5\]$"),
+    "nothing": (lambda y: {}, "the function gave no result of softmax"),
+    "an empty tuple": (lambda y: (), "the function gave no result of softmax"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD_RESULTS)
+def test_odd_results(kind):
+    """One sentence says what was returned, and what is wanted."""
+    change, sentence = ODD_RESULTS[kind]
+    with pytest.raises(ablate.Error, match=sentence):
+        ablate.judge(lambda x: change(_result(x)), "softmax rows=4 columns=5")
+
+
+def test_odd_gradients():
+    words = "softmax rows=4 columns=5"
+    for found, sentence in [
+            (None, "^backward returned None; it is to return d_x: the array"),
+            ((1, 2), "^backward returned a tuple of 2; it is to return d_x: the array"),
+            ({"x": 1, "d_x": 1}, "^the gradients have d_x twice, as d_x and x$"),
+            ({"y": 1}, "^the gradients have no y; they are d_x$")]:
+        with pytest.raises(ablate.Error, match=sentence):
+            ablate.judge(_result, words, lambda inputs, upstream: found)
+    for found in (), {}, [None]:
+        assert ablate.judge(_result, words, lambda inputs, upstream: found).ok
+    with pytest.raises(ablate.Error, match="^backward returned an array; it is to return an empty dict: "
+                                           "there are no gradients here$"):
+        ablate.judge(lambda x: np.zeros(4), "histogram size=100 bins=4", lambda inputs, upstream: np.zeros(4))
+    with pytest.raises(ablate.Error, match=f"^the function returned a list of 3; {TWO}"):
+        ablate.judge(lambda **inputs: [1, 2, 3], "attention batch=1 steps=2 heads=1 dim=2")
+
+
+def test_an_array_of_another_library_is_one():
+    class Array:  # as JAX's: neither NumPy's nor a sequence to it
+        def __init__(self, values):
+            self.values, self.dtype = values, values.dtype
+
+        def __array__(self, dtype=None, copy=None):
+            return self.values
+
+        def __len__(self):
+            return len(self.values)
+
+    assert ablate.judge(lambda x: Array(_result(x)), "softmax rows=4 columns=5").ok
 
 
 @pytest.mark.parametrize("kind", [">f2", "<f2"])

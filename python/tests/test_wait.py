@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ablate
-from ablate import _library
+from ablate import _library, _wait
 from ablate._case import Case, Rows
 
 LATEST = 2  # seconds; it takes some milliseconds where the machine does nothing else
@@ -57,6 +57,64 @@ def test_interrupt(work, calls):
     assert process.wait() == 0
     process.stdout.close()
     assert took < LATEST
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_interrupt_again(times):
+    """Who does not wait for the call's end is let go at once, and reads of one KeyboardInterrupt."""
+    script = SCRIPT.split("try:")[0] + RUN.replace("\n    ", "\n")
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
+                               text=True)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    said = ""
+    while not said.endswith("\nKeyboardInterrupt\n"):
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    time.sleep(0.5)
+    sent = time.monotonic()
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    said += process.stderr.read()
+    assert process.wait() == -signal.SIGINT and time.monotonic() - sent < LATEST
+    assert said.count("Traceback") == said.count("KeyboardInterrupt\n") == 1 and "join" not in said
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_a_signal_while_a_call_is_left(monkeypatch):
+    """The first is raised, alone, and the library is told to end the call."""
+    leave, seen, begun = _wait._Job.leave, [], threading.Event()
+
+    def interrupted(job):
+        seen.append(job)
+        if len(seen) == 1:
+            raise KeyboardInterrupt("the second")
+        leave(job)
+
+    def first(job):
+        begun.wait()
+        raise KeyboardInterrupt("the first")
+
+    monkeypatch.setattr(_wait._Job, "leave", interrupted)
+    monkeypatch.setattr(_wait._Job, "wait", first)
+    def work():
+        begun.set()
+        time.sleep(0.1)
+        return 7
+
+    dropped = []
+    waiter = _wait.Waiter(lambda stop: None)
+    assert waiter.is_wanted()
+    with pytest.raises(KeyboardInterrupt, match="^the first$") as error:
+        waiter.run(work, dropped.append)
+    assert error.value.__context__ is None and len(seen) == 2 and seen[0].stop.value == 1
+    waiter._finish()
+    assert dropped == [7] and not seen[0]._results
 
 
 class Asked(Exception):

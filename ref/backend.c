@@ -2,6 +2,7 @@
 #include "common/base/err.h"
 #include "common/base/limits.h"
 #include "ref/ref.h"
+#include "ref/wrong/wrong.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -135,15 +136,19 @@ static const char *error(int code)
     return code ? "failed" : "no error";
 }
 
-#define OP(name) extern const struct impl *const REF(name)[];
+#define OP(name) extern const struct impl *const REF(name)[], *const WRONG(name)[];
 #include "common/call/ops.def"
 #undef OP
 
 static const struct kernels kernels[] = {
-#define OP(name) {&op_##name, REF(name)},
+#ifdef REF64
+#define OP(name) {&op_##name, REF(name), NULL},
+#else
+#define OP(name) {&op_##name, REF(name), WRONG(name)},
+#endif
 #include "common/call/ops.def"
 #undef OP
-    {NULL, NULL},
+    {NULL, NULL, NULL},
 };
 
 _Thread_local struct noise REF(noise);

@@ -216,7 +216,7 @@ static void made_operation(void)
     const struct op *relu = op_find("relu");
     struct op made = *relu;
     const struct kernels kernels[] = {
-        {&made, list}, {relu, op_kernels(relu, &ref64)}, {NULL, NULL}};
+        {&made, list, NULL}, {relu, op_kernels(relu, &ref64), NULL}, {NULL, NULL, NULL}};
     struct backend b = ref64;
     struct call f;
 

@@ -37,13 +37,27 @@ const struct backend *backend_find(const char *name)
     return NULL;
 }
 
-const struct impl *const *op_kernels(const struct op *o, const struct backend *b)
+/* b's entry of o; NULL: it has none. */
+static const struct kernels *kernels_of(const struct op *o, const struct backend *b)
 {
-    static const struct impl *const none[] = {NULL};
     for (const struct kernels *k = b->kernels; k->op; k++)
         if (k->op == o)
-            return k->impl;
-    return none;
+            return k;
+    return NULL;
+}
+
+static const struct impl *const no_kernels[] = {NULL};
+
+const struct impl *const *op_kernels(const struct op *o, const struct backend *b)
+{
+    const struct kernels *k = kernels_of(o, b);
+    return k ? k->impl : no_kernels;
+}
+
+const struct impl *const *op_wrong(const struct op *o, const struct backend *b)
+{
+    const struct kernels *k = kernels_of(o, b);
+    return k && k->wrong ? k->wrong : no_kernels;
 }
 
 int kernel_known(const struct op *o, const struct backend *const *b, const char *name,

@@ -41,12 +41,24 @@ const char *const fill_names[] = {"normal", "masked", "shifted", "outliers", NUL
 enum fill op_fill(const struct call *f, int arg)
 {
     const struct op *o = f->op;
-    static const enum fill chosen[] = {NORMAL, MASKED, SHIFTED, OUTLIERS};
+    static const struct {
+        const char *name;
+        enum fill fill;
+    } fills[] = {{"masked", MASKED},
+                 {"shifted", SHIFTED},
+                 {"outliers", OUTLIERS},
+                 {"offset", OFFSET},
+                 {"tiny", TINY_ROWS}};
     const struct arg *a = &o->arg[arg];
     int place;
 
-    if (a->fill_choice && op_param(o, a->fill_choice, &place))
-        return chosen[f->choice[place]];
+    if (a->fill_choice && op_param(o, a->fill_choice, &place)) {
+        const char *name = o->param[place].choices[f->choice[place]];
+        for (size_t i = 0; i < COUNT(fills); i++)
+            if (strcmp(name, fills[i].name) == 0)
+                return fills[i].fill;
+        return a->fill;
+    }
     return a->fill_of ? a->fill_of(f) : a->fill;
 }
 
@@ -97,6 +109,12 @@ static double draw_outliers(uint64_t key, int64_t i, int64_t columns)
     }
 }
 
+static double draw_tiny(uint64_t key, int64_t i, int64_t columns)
+{
+    static const double size[] = {1e-8, 1, 1e-3, 1e-15};
+    return size[hard_at(key, i, columns).row % COUNT(size)] * draw_normal(key, i);
+}
+
 void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, double *x)
 {
     const struct op *o = f->op;
@@ -118,6 +136,8 @@ void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, doubl
         case MASKED: x[i] = draw_masked(key, i, columns); break;
         case SHIFTED: x[i] = 1e4 + draw_normal(key, i); break;
         case OUTLIERS: x[i] = draw_outliers(key, i, columns); break;
+        case OFFSET: x[i] = 1e3 + draw_normal(key, i); break;
+        case TINY_ROWS: x[i] = draw_tiny(key, i, columns); break;
         }
     }
 }

@@ -75,8 +75,8 @@ struct param {
         }                                                                                          \
     }
 
-/* FILL_PARAM(fill_names, "x"): the parameter `fill`, which fill an input has.  A contract whose
- * input cannot have all of them names the first few. */
+/* FILL_PARAM(fill_names, "x"): the parameter `fill`, which fill an input has: by its name, or where it
+ * has no such name, as "normal", the argument's own. */
 #define FILL_PARAM(names_, tensor_)                                                                \
     CHOICE_PARAM("fill", names_, 0, "how " tensor_ " is drawn: N(0, 1), or hard")
 
@@ -118,8 +118,11 @@ enum {
  * inputs. The rows of MASKED are, in this order: N(0, 1) with some -inf; only -inf; with one
  * NaN; with one inf; with all of these; of -1, 0 and 1 (ties); and zeros of both signs.  SHIFTED
  * is 1e4 + N(0, 1). A row of OUTLIERS has one element that is 1e4, or some that are -1e4, or
- * some that are 1e4; in the next row these are 1e30. */
-enum fill { ZERO, NORMAL, FAN, UNIT, GATE, INDEX, MASKED, SHIFTED, OUTLIERS };
+ * some that are 1e4; in the next row these are 1e30.
+ *
+ * Two show what is added to a row's mean square, or subtracted from it: OFFSET is 1e3 + N(0, 1), and
+ * the rows of TINY_ROWS are N(0, 1) times 1e-8, 1, 1e-3 and 1e-15. */
+enum fill { ZERO, NORMAL, FAN, UNIT, GATE, INDEX, MASKED, SHIFTED, OUTLIERS, OFFSET, TINY_ROWS };
 
 /* One tensor of an operation.  The shape is one capital letter for each
  * axis, slowest first: "TBD" is [time][batch][width], always dense. */
@@ -422,13 +425,18 @@ struct impl {
      * for each term, at most.  It shows in results of float. */
     double cut OR_NONE;
     double stored_unit OR_NONE; /* of the type in which it `stores`; 0: the storage type */
+    /* NULL; or of a wrong kernel the storage type in which no case can show it, and why: "bf16: eps is
+     * less than a rounding of the mean square". */
+    const char *unseen OR_NONE;
 };
 
 /* The kernels of an operation on a backend: they end with NULL.  The default is the first that does
- * not decline, without those that yield; or, if there is none, the first of these. */
+ * not decline, without those that yield; or, if there is none, the first of these.  A reference has
+ * wrong kernels besides, what a judge must see: nothing else ever runs them. */
 struct kernels {
     const struct op *op;
     const struct impl *const *impl;
+    const struct impl *const *wrong OR_NONE; /* the same, or NULL: none */
 };
 
 /* The rates and latencies of a machine, measured on it. */
@@ -592,6 +600,8 @@ enum { MAX_KERNELS = 32 };
 void impl_order(const struct call *f, const struct impl *to[MAX_KERNELS + 1]);
 /* The kernels of o on b; the list may be empty. */
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
+/* The wrong ones, which only references have. */
+const struct impl *const *op_wrong(const struct op *o, const struct backend *b);
 /* Has one of these backends, whose list ends with NULL, a kernel of o of that name?  `known` becomes
  * the names that there are, " mma tiled"; "" where there is none. */
 enum { MAX_KNOWN = 512 };

@@ -1,0 +1,98 @@
+/* wrong.h - for the files in ref/wrong/: kernels with the mistakes that published ones have, in ref32
+ * and in ref_bf16.
+ *
+ * None is ever chosen, listed, timed or judged: they are what a judge must see.  One of the contract's
+ * cases refuses each (tests/wrong), and of a case that somebody asks for the judge says which of them
+ * would pass there.
+ *
+ *     WRONG_CALL(id, "what", g.real[NORM_EPS] = 0);    the right kernel on a changed call g
+ *     WRONG_AFTER(id, "what", FORWARD, function);      the right kernel; function(f) changes what that
+ *                                                      pass has made
+ *     WRONG_PASSES(id, "what", forward, backward);     passes of its own, or right_forward and
+ *                                                      right_backward
+ *
+ * Further members of struct impl may follow: .declines, where a call does not have the mistake, and
+ * .unseen. */
+#ifndef WRONG_H
+#define WRONG_H
+
+#include "ref/ref.h"
+
+#define WRONG(name) JOINED(REF(wrong_), name)
+#define JOINED(a, b) JOINED_NOW(a, b)
+#define JOINED_NOW(a, b) a##b
+
+/* The right kernel's pass, and its workspace. */
+static inline int right_pass(const struct call *f, enum pass p)
+{
+    return op_kernels(f->op, f->backend)[0]->pass[p](f);
+}
+
+static inline int right_forward(const struct call *f)
+{
+    return right_pass(f, FORWARD);
+}
+
+static inline int right_backward(const struct call *f)
+{
+    return right_pass(f, BACKWARD);
+}
+
+static inline size_t right_work(const struct call *f, enum pass p)
+{
+    const struct impl *k = op_kernels(f->op, f->backend)[0];
+    return k->work ? k->work(f, p) : 0;
+}
+
+#define WRONG_PASSES(id, what_, forward_, backward_, ...)                                          \
+    static const struct impl id = {.name = #id,                                                    \
+                                   .idea = what_,                                                  \
+                                   .pass[FORWARD] = forward_,                                      \
+                                   .pass[BACKWARD] = backward_,                                    \
+                                   .work = right_work,                                             \
+                                   __VA_ARGS__}
+#define WRONG_CALL(id, what_, change, ...)                                                         \
+    static int id##_run(const struct call *f, enum pass p)                                         \
+    {                                                                                              \
+        struct call g = *f;                                                                        \
+        change;                                                                                    \
+        return right_pass(&g, p);                                                                  \
+    }                                                                                              \
+    static int id##_forward(const struct call *f)                                                  \
+    {                                                                                              \
+        return id##_run(f, FORWARD);                                                               \
+    }                                                                                              \
+    static int id##_backward(const struct call *f)                                                 \
+    {                                                                                              \
+        return id##_run(f, BACKWARD);                                                              \
+    }                                                                                              \
+    WRONG_PASSES(id, what_, id##_forward, id##_backward, __VA_ARGS__)
+#define WRONG_AFTER(id, what_, pass_, after, ...)                                                  \
+    static int id##_run(const struct call *f, enum pass p)                                         \
+    {                                                                                              \
+        const int e = right_pass(f, p);                                                            \
+        if (!e && p == pass_)                                                                      \
+            after(f);                                                                              \
+        return e;                                                                                  \
+    }                                                                                              \
+    static int id##_forward(const struct call *f)                                                  \
+    {                                                                                              \
+        return id##_run(f, FORWARD);                                                               \
+    }                                                                                              \
+    static int id##_backward(const struct call *f)                                                 \
+    {                                                                                              \
+        return id##_run(f, BACKWARD);                                                              \
+    }                                                                                              \
+    WRONG_PASSES(id, what_, id##_forward, id##_backward, __VA_ARGS__)
+
+/* WRONG_KERNELS(rmsnorm, &no_eps, &eps_outside_root): those of an operation. */
+#define WRONG_KERNELS(op, ...) const struct impl *const WRONG(op)[] = {__VA_ARGS__, NULL}
+
+/* Why a call does not have the mistake: a function for .declines. */
+#define WRONG_UNLESS(name, condition, why)                                                         \
+    static const char *name(const struct call *f)                                                  \
+    {                                                                                              \
+        return (condition) ? NULL : (why);                                                         \
+    }
+
+#endif

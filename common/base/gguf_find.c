@@ -114,7 +114,7 @@ void gguf_shape_text(const struct gguf_tensor *t, char *text, size_t size)
     size_t used = (size_t)snprintf(text, size, t->rank > GGUF_RANK ? "[..." : "[");
 
     for (uint32_t i = 0; t->rank <= GGUF_RANK && i < t->rank && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, i ? "," : "", t->dim[i]);
+        used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64, i ? "," : "", t->dim[i]);
     if (used < size)
         snprintf(text + used, size - used, "]");
 }

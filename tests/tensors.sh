@@ -233,6 +233,13 @@ if [ -n "$PYTHON" ] && "$PYTHON" "$srcdir/tests/odd_gguf.py" >out 2>err; then
         "$run" --resume shards.ini
     cp before.gguf m-00001-of-00003.gguf
     does "but when it is as it was" 0 "1 trials are there already" "$run" --resume shards.ini
+    for k in 1 2 3; do
+        does "a tensor that two shards have, from shard $k" 2 \
+            "again-00001-of-00003.gguf: tensor t4 is in another shard, too: again-00003-of-00003.gguf$" \
+            "$run" --list again-0000$k-of-00003.gguf
+        does "is not read" 2 "tensor t4 is in another shard, too" "$run" -n -t \
+            "rmsnorm rows=1 columns=4 input=gguf file=again-0000$k-of-00003.gguf tensor=w:t4"
+    done
     mkdir alone && cp m-00002-of-00003.gguf alone
     does "a shard alone" 0 "^shards: 2 of 3; all have 3 tensors; 2 not read: .*m-00001-of-00003.gguf: No such file" \
         "$run" --list alone/m-00002-of-00003.gguf

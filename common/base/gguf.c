@@ -371,6 +371,7 @@ static int read_name(struct reader *r, int64_t i)
     if (!name->n)
         return err_set("tensor %" PRId64 " has no name", i + 1);
     t->is_cut = quote_bytes((const char *)name->c, name->n, text, sizeof text) < name->n;
+    t->own = name->c;
     t->own_bytes = name->n;
     t->file = r->g.file;
     t->name = strdup(text);

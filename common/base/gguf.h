@@ -26,6 +26,7 @@ enum { GGUF_RANK = 4, GGUF_NAME = 512 }; /* ggml's own names have 63 bytes at mo
 struct gguf_tensor {
     const char *file;
     char *name;                   /* shorter than GGUF_NAME */
+    const unsigned char *own;     /* its name in the file, which no zero ends */
     uint64_t own_bytes;           /* of that name */
     int is_cut;                   /* the name is longer there */
     uint32_t type_id;             /* in the file */
@@ -52,7 +53,7 @@ struct gguf {
 
 /* NULL after err_set(): "m.gguf: version 1 of the format, 2 and 3 are read".  The file is mapped, not
  * read; `file` must outlive what is returned.  Behind a shard come the others that stand beside it
- * and can be read. */
+ * and can be read; a tensor that two of them have is an error. */
 struct gguf *gguf_open(const char *file);
 /* The same of this file alone. */
 struct gguf *gguf_open_alone(const char *file);

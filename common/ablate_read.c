@@ -75,7 +75,7 @@ abl_dump *abl_dump_open(const char *file)
 
 void abl_dump_free(abl_dump *d)
 {
-    if (d && !call_begin()) {
+    if (d && !call_begin_free()) {
         H5Fclose(d->file);
         forget(&d->last);
         call_end();

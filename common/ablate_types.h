@@ -54,6 +54,8 @@ struct abl_verdicts {
 /* Around what runs, reads files, or uses what the process shares: one call at a time.  call_begin()
  * waits for another thread's call; nonzero after err_set(), and then call_end() must not follow. */
 int call_begin(void);
+/* The same around what gives something back, which nobody asks to end early. */
+int call_begin_free(void);
 void call_end(void);
 
 /* By its name; NULL after err_set(). */

@@ -251,9 +251,11 @@ static abl_result *result_new(const abl_case *c)
 
 int name_is_taken(const char *name)
 {
-    static const char *const taken[] = {"in",     "dout",        "dinit",     "check",
-                                        "time",   "sample_rows", "crossover", "crossover_time",
-                                        "sample", "round_trip"};
+    /* the tables' axes are among them */
+    static const char *const taken[] = {"in",        "dout",       "dinit",           "sample",
+                                        "check",     "verdict",    "sample_rows",     "sampled",
+                                        "time",      "timing",     "crossover_time",  "measurement",
+                                        "crossover", "round_trip", "kernel_and_pass", "packed"};
     for (size_t i = 0; i < COUNT(taken); i++)
         if (strcmp(name, taken[i]) == 0)
             return 1;

@@ -76,6 +76,9 @@ int call_tensor(const struct call *f, int i, struct abl_tensor *to);
 
 /* Is it the name of something that a trial in a dump has of its own, a backend's group or another? */
 int name_is_taken(const char *name);
+/* Nonzero after err_set(): a group has members that abl_dump_member() leaves out though they are no
+ * axes. */
+int dump_unseen(const abl_dump *d, const char *group);
 /* Its inputs change: what is known of it is forgotten. */
 void case_changed(abl_case *c);
 /* Keep in mind that the case was read from that file.  Nonzero after err_set(): no memory. */

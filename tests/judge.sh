@@ -100,6 +100,57 @@ else
     ok 'a file that cannot be written' exits 2 judge s.h5
 fi
 
+# ---- names of ablate's own ----
+
+# reserved PLACE MESSAGE: results at PLACE of a trial are refused with that, whoever else gave some, and the file
+# stays as it was.
+ok 'inputs once more' exits 0 --inputs 'softmax rows=5 columns=7' -o inputs.h5
+reserved() {
+    cp inputs.h5 own.h5
+    "$PYTHON" -c "
+import h5py
+with h5py.File('own.h5', 'r+') as f:
+    t = f['trial/0001']
+    t['$1'] = t['mine/y'] = t['in/x'][...]" >out 2>&1 || return 1
+    cp own.h5 before.h5
+    exits 2 judge own.h5 && says "run-ablation: own.h5: /trial/0001/$2" && test "$(wc -l <out)" = 1 &&
+        cmp own.h5 before.h5
+}
+for name in ref64 ref32 ref_bf16 gpu32 gpu_bf16 check verdict sample_rows sampled time timing crossover_time \
+    measurement crossover kernel_and_pass round_trip packed; do
+    ok "results in a group $name are refused" reserved $name/y "$name: this name is ablate's own; give the results another"
+done
+for place in in/y in/d/x dout/x dout/d/x dinit/x sample/y sample/d/x sample/ref64/y; do
+    inner=${place#*/}
+    ok "and as $place" reserved $place \
+        "${place%%/*}/${inner%%/*}: the group ${place%%/*} is ablate's own; results belong into another"
+done
+long=$("$PYTHON" -c 'print(130 * "n")')
+refuses_unseen() {
+    cp inputs.h5 own.h5
+    "$PYTHON" -c "
+import h5py
+with h5py.File('own.h5', 'r+') as f:
+    t = f['trial/0001']
+    t['mine/y'] = t['in/x'][...]
+    $1" >out 2>&1 && exits 2 judge own.h5 && says "$2"
+}
+ok 'a name that is too long is refused' refuses_unseen "t['$long/y'] = t['in/x'][...]" '... has 130 bytes, at most 127 are read'
+ok 'and a link that leads nowhere' refuses_unseen "t['theirs'] = h5py.ExternalLink('nothing.h5', '/')" 'theirs cannot be opened'
+# judged WORDS: as a run of these leaves it, with one program's results more.
+judged() {
+    exits 0 -t "$1" -o run.h5 --force && "$PYTHON" -c "
+import h5py
+with h5py.File('run.h5', 'r+') as f:
+    t = f['trial/0001']
+    assert '$2' in t, list(t)
+    t['mine/y'] = t['ref64/y' if 'ref64' in t else 'in/x'][...]" >out 2>&1 && "$program" judge run.h5 >out 2>&1
+    test $? -lt 2
+}
+ok "ablate's own groups are in nobody's way" judged 'softmax rows=5 columns=7 repeats=0' ref32
+ok 'nor initial gradients' judged 'softmax rows=5 columns=7 repeats=0 accumulate=yes' dinit
+ok 'nor tables' judged 'softmax rows=5 columns=7 measure=time' time
+
 # ---- a full disk, and others who have the file ----
 
 chmod u+w s.h5

@@ -14,7 +14,7 @@
 #include "common/store/check_rows.h"
 #include "experiments/judge.h"
 
-enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2 };
+enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, INTERRUPTED = 130 };
 enum { MAX_GIVEN = MAX_RAN - YARDSTICK - 1, MAX_NAME = 48, MAX_PATH = 200 };
 
 /* The programs whose results a trial has. */
@@ -26,6 +26,7 @@ struct names {
 /* A trial that is being judged. */
 struct judging {
     const struct judge_words *w;
+    const volatile int *stop;
     struct report *report;
     struct result r;
     abl_case *c;
@@ -268,8 +269,7 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
     if (!e && names->n) {
         j->r.ran[ORACLE].t = j->c->answer->truth.oracle;
         j->r.ran[YARDSTICK].t = j->c->answer->truth.yard;
-        e = result_round_trips(&j->r, j->c->answer->inputs, &(const volatile int){0}) ||
-            join(j, names->n);
+        e = result_round_trips(&j->r, j->c->answer->inputs, j->stop) || join(j, names->n);
     }
     return e ? -1 : 0;
 }
@@ -318,27 +318,36 @@ static int read_trials(const struct judge_words *w, struct experiment *x, struct
     return e ? -1 : 0;
 }
 
+/* Nonzero: an error, which is in the report.  Nothing is kept of a trial in which an early end was asked
+ * for: it may be judged in part. */
+static int judge_and_keep(struct judging *j, const struct trial *t, int i,
+                          const struct names *names)
+{
+    int e = judge_named(j, t, i, names);
+
+    if (*j->stop)
+        return 0;
+    if (!e) {
+        report_trial(j->report, i, &j->r);
+        e = j->r.verdicts.n && checks_add(j->w->file, i, &j->r.verdicts);
+    }
+    if (e)
+        report_error(j->report, i, err_text());
+    return e != 0;
+}
+
 static int judge_trials(struct judging *j, const struct experiment *x, const struct names *names)
 {
     int errors = 0;
 
     report_head_judged(j->report, j->w->file, j->w->as);
-    for (int i = 0; i < x->n; i++) {
-        if (judge_named(j, &x->trial[i], i, &names[i])) {
-            report_error(j->report, i, err_text());
-            errors++;
-        } else {
-            report_trial(j->report, i, &j->r);
-            if (j->r.verdicts.n && checks_add(j->w->file, i, &j->r.verdicts)) {
-                report_error(j->report, i, err_text());
-                errors++;
-            }
-        }
+    for (int i = 0; i < x->n && !*j->stop; i++) {
+        errors += judge_and_keep(j, &x->trial[i], i, &names[i]);
         end_trial(j);
         j->c = NULL;
     }
-    const int failed = report_end(j->report, j->w->file, 0);
-    return errors ? BAD_INPUT : failed ? CHECK_FAILED : GOOD;
+    const int failed = report_end(j->report, j->w->file, *j->stop);
+    return *j->stop ? INTERRUPTED : errors ? BAD_INPUT : failed ? CHECK_FAILED : GOOD;
 }
 
 /* A name that `--as` cannot have. */
@@ -355,7 +364,7 @@ static int check_words(const struct judge_words *w)
     return 0;
 }
 
-int judge_command(const struct judge_words *w)
+int judge_command(const struct judge_words *w, const volatile int *stop)
 {
     struct experiment x = {.name = "judge", .device = -1, .checks = CHECK_PARITY};
     struct names *names = NULL;
@@ -366,12 +375,15 @@ int judge_command(const struct judge_words *w)
         err_set("no memory for a result");
     else if (!check_words(w) && !read_trials(w, &x, &names)) {
         j->w = w;
+        j->stop = stop;
+        abl_stop_when(stop);
         j->report =
             report_new(&x, stdout, (w->tsv ? REPORT_TSV : 0) | (w->verbose ? REPORT_VERBOSE : 0));
         if (j->report) {
             status = judge_trials(j, &x, names);
             err_set("%s", ""); /* each error is in the report */
         }
+        abl_stop_when(NULL);
         report_free(j->report);
     }
     free(names);

@@ -642,7 +642,8 @@ int main(int argc, char **argv)
         return finish(status == BAD_INPUT || status == BACKEND_MISSING ? complain(status) : status);
     }
     if (options.judge.file) {
-        int status = judge_command(&options.judge);
+        catch_signals();
+        int status = judge_command(&options.judge, &stop);
         return finish(status == BAD_INPUT && *err_text() ? complain(status) : status);
     }
     if (options.summary.file) {

@@ -151,6 +151,39 @@ ok "ablate's own groups are in nobody's way" judged 'softmax rows=5 columns=7 re
 ok 'nor initial gradients' judged 'softmax rows=5 columns=7 repeats=0 accumulate=yes' dinit
 ok 'nor tables' judged 'softmax rows=5 columns=7 measure=time' time
 
+# ---- interruption ----
+
+# stopped SIGNAL: in the middle it says so and exits with 130; the file holds whole trials, and the others as
+# they were.
+ok 'inputs of several trials' exits 0 --inputs 'e74 steps=128 batch=4 n_state=48 dim=48 seed=1,2,3,4,5,6,7,8,9,10,11,12' -o many.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('many.h5', 'r+') as f:
+    for t in f['trial'].values():
+        t['mine/out'] = t['dout/out'][...]"
+stopped() {
+    cp many.h5 cut.h5
+    : >out
+    "$program" judge cut.h5 --tsv >out 2>&1 &
+    child=$!
+    until grep -q '^2	' out || ! kill -0 $child 2>/dev/null; do sleep 0.02; done
+    kill -$1 $child
+    wait $child
+    test $? = 130 && grep -q '^# stopped after [0-9]* of 12 trials; their verdicts are in the file$' out &&
+        "$PYTHON" -c "
+import h5py
+done = int(open('out').read().split('stopped after ')[1].split()[0])
+with h5py.File('cut.h5') as f:
+    n = [t.attrs['n_checks'] for t in f['trial'].values()]
+    assert n == [1] * done + [0] * (12 - done) and 1 < done < 12, n
+    assert ['check' in t for t in f['trial'].values()] == [k > 0 for k in n]" >>out 2>&1 &&
+        "$program" judge cut.h5 >again 2>&1
+    test $? = 1 && grep -q '^12 checks, 12 failed' again
+}
+for signal in INT TERM; do
+    ok "SIG$signal in the middle" stopped $signal
+done
+
 # ---- a full disk, and others who have the file ----
 
 chmod u+w s.h5

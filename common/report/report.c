@@ -652,8 +652,8 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (!p->screen.tsv)
         summary(p, file);
     if (interrupted)
-        say(&p->screen, 0, "stopped after %d of %d trials; --resume goes on from there", p->done,
-            p->x->n);
+        say(&p->screen, 0, "stopped after %d of %d trials; %s", p->done, p->x->n,
+            p->judged ? "their verdicts are in the file" : "--resume goes on from there");
     if (p->checks)
         snprintf(failed, sizeof failed, "%d failed, ", p->failed);
     if (p->unjudged)

@@ -196,7 +196,7 @@ int predict_fits(const struct experiment *x, struct store *s)
     if (there < 0 || dump + DUMP_SPARE <= there)
         return 0;
     err_set("%s: needs up to %s%s, and %s to spare while it is written; %s are free there%s",
-            x->output, number_bytes(dump, needs), s ? " more" : "",
-            number_bytes(DUMP_SPARE, spare), number_bytes(there, has), smaller(x));
+            x->output, number_bytes(dump, needs), s ? " more" : "", number_bytes(DUMP_SPARE, spare),
+            number_bytes(there, has), smaller(x));
     return err_advise(ADVICE_ELSEWHERE);
 }

@@ -11,6 +11,7 @@
 #include "common/ablate_types.h"
 #include "common/base/err.h"
 #include "common/base/grow.h"
+#include "common/base/quote.h"
 #include "common/call/values.h"
 #include "common/call/watch.h"
 #include "common/run/input.h"
@@ -580,7 +581,8 @@ static abl_verdicts *judge_result(abl_case *c, const abl_result *r)
     struct bounds bounds;
 
     if (strcmp(c->trial.text, r->trial.text) != 0)
-        return err_null("a result of another case: %.400s", r->trial.text);
+        return err_null("a result of another case: %.*s", quote_fit(r->trial.text, 400),
+                        r->trial.text);
     abl_verdicts *v = verdicts_new();
     if (!v)
         return NULL;

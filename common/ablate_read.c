@@ -15,6 +15,7 @@
 #include "common/base/file.h"
 #include "common/base/grow.h"
 #include "common/base/h5.h"
+#include "common/base/quote.h"
 #include "common/store/header.h"
 
 /* The names of a group's links, in the order in which they were made where the group knows it; and where
@@ -253,8 +254,9 @@ static int64_t find_unseen(hid_t group, void *data)
         return -1;
     for (int i = 0; i < l->n; i++) {
         if (strlen(l->name[i]) >= sizeof m->to->name)
-            return err_set("the name %.40s... has %zu bytes, at most %zu are read", l->name[i],
-                           strlen(l->name[i]), sizeof m->to->name - 1);
+            return err_set("the name %.*s... has %zu bytes, at most %zu are read",
+                           quote_fit(l->name[i], 40), l->name[i], strlen(l->name[i]),
+                           sizeof m->to->name - 1);
         hid_t object = H5Oopen(group, l->name[i], H5P_DEFAULT);
         if (object < 0)
             return err_set("%s cannot be opened", l->name[i]);

@@ -476,7 +476,8 @@ static void keep_reasons(struct report *p, const char *skips)
 {
     char line[300];
     for (; *skips; skips += strcspn(skips, "\n"), skips += *skips == '\n') {
-        snprintf(line, sizeof line, "%.*s", (int)strcspn(skips, "\n"), skips);
+        const int n = (int)strcspn(skips, "\n"), most = (int)sizeof line - 1;
+        snprintf(line, sizeof line, "%.*s", quote_fit(skips, n < most ? n : most), skips);
         if (!strstr(p->why_skipped, line))
             append(p->why_skipped, sizeof p->why_skipped, "%s%s", *p->why_skipped ? "; " : "",
                    line);

@@ -11,6 +11,7 @@
 #include "common/ablate_types.h"
 #include "common/base/err.h"
 #include "common/base/grow.h"
+#include "common/base/quote.h"
 #include "common/call/values.h"
 #include "common/call/watch.h"
 #include "common/run/input.h"
@@ -251,9 +252,11 @@ static abl_result *result_new(const abl_case *c)
 
 int name_is_taken(const char *name)
 {
-    static const char *const taken[] = {"in",     "dout",        "dinit",     "check",
-                                        "time",   "sample_rows", "crossover", "crossover_time",
-                                        "sample", "round_trip"};
+    /* the tables' axes are among them */
+    static const char *const taken[] = {"in",        "dout",       "dinit",           "sample",
+                                        "check",     "verdict",    "sample_rows",     "sampled",
+                                        "time",      "timing",     "crossover_time",  "measurement",
+                                        "crossover", "round_trip", "kernel_and_pass", "packed"};
     for (size_t i = 0; i < COUNT(taken); i++)
         if (strcmp(name, taken[i]) == 0)
             return 1;
@@ -578,7 +581,8 @@ static abl_verdicts *judge_result(abl_case *c, const abl_result *r)
     struct bounds bounds;
 
     if (strcmp(c->trial.text, r->trial.text) != 0)
-        return err_null("a result of another case: %.400s", r->trial.text);
+        return err_null("a result of another case: %.*s", quote_fit(r->trial.text, 400),
+                        r->trial.text);
     abl_verdicts *v = verdicts_new();
     if (!v)
         return NULL;

@@ -10,6 +10,7 @@
 #include "common/ablate_types.h"
 #include "common/base/err.h"
 #include "common/base/h5.h"
+#include "common/base/quote.h"
 #include "common/call/values.h"
 #include "common/store/store.h"
 
@@ -36,7 +37,8 @@ static int check_results(const abl_result *const *results, int n, const struct t
         if (!results[i])
             return err_set("abl_write: result %d in the list of results is NULL", i);
         if (strcmp(results[i]->trial.text, t->text) != 0)
-            return err_set("a result of another case: %.400s", results[i]->trial.text);
+            return err_set("a result of another case: %.*s", quote_fit(results[i]->trial.text, 400),
+                           results[i]->trial.text);
     }
     return 0;
 }
@@ -62,7 +64,7 @@ static int write_dump(const char *file, const abl_case *c, const abl_result *con
                            .trial = &trial};
 
     if (strlen(file) >= sizeof x.output)
-        return err_set("the name of a file is too long: %.60s...", file);
+        return err_set("the name of a file is too long: %.*s...", quote_fit(file, 60), file);
     if (check_results(results, n, &trial))
         return -1;
     struct taken *taken = calloc(1, sizeof *taken);
@@ -162,7 +164,7 @@ static int read_one(const struct source *from, int arg, void *values, int *found
     if (!values || H5Lexists(from->group, name, H5P_DEFAULT) <= 0)
         return 0;
     if (read_values(from, name, arg, values))
-        return err_more(" (%.300s)", from->line);
+        return err_more(" (%.*s)", quote_fit(from->line, 300), from->line);
     ++*found;
     return 1;
 }

@@ -48,18 +48,24 @@ static void prepare_once(void)
 }
 
 /* A fork is prepared for before the lock is first taken, and before the first parallel region. */
-int call_begin(void)
+int call_begin_free(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (pthread_once(&once, prepare_once) || unprepared)
         return err_set("no memory to prepare for a fork of this process");
     wait_for_calls();
-    if (watch_stopped()) {
-        let_others_call();
-        return -1;
-    }
     own = locale_begin();
     return 0;
+}
+
+int call_begin(void)
+{
+    if (call_begin_free())
+        return -1;
+    if (!watch_stopped())
+        return 0;
+    call_end();
+    return -1;
 }
 
 void call_end(void)

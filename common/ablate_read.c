@@ -16,6 +16,7 @@
 #include "common/base/file.h"
 #include "common/base/grow.h"
 #include "common/base/h5.h"
+#include "common/base/quote.h"
 #include "common/store/header.h"
 
 /* The names of a group's links, in the order in which they were made where the group knows it; and where
@@ -76,7 +77,7 @@ abl_dump *abl_dump_open(const char *file)
 
 void abl_dump_free(abl_dump *d)
 {
-    if (d && !call_begin()) {
+    if (d && !call_begin_free()) {
         H5Fclose(d->file);
         forget(&d->last);
         call_end();
@@ -242,6 +243,34 @@ int abl_dump_member(const abl_dump *d, const char *group, int i, struct abl_memb
         return -1;
     struct member_of m = {&((abl_dump *)d)->last, group, i, to};
     return i < 0 ? 1 : (int)with_object(d, group, find_member, &m);
+}
+
+/* A member that abl_dump_member() cannot show: its name is too long, or its link leads nowhere. */
+static int64_t find_unseen(hid_t group, void *data)
+{
+    struct member_of *m = data;
+    struct listing *l = m->list;
+
+    if (list_links(group, m->group, l))
+        return -1;
+    for (int i = 0; i < l->n; i++) {
+        if (strlen(l->name[i]) >= sizeof m->to->name)
+            return err_set("the name %.*s... has %zu bytes, at most %zu are read",
+                           quote_fit(l->name[i], 40), l->name[i], strlen(l->name[i]),
+                           sizeof m->to->name - 1);
+        hid_t object = H5Oopen(group, l->name[i], H5P_DEFAULT);
+        if (object < 0)
+            return err_set("%s cannot be opened", l->name[i]);
+        H5Oclose(object);
+    }
+    return 0;
+}
+
+int dump_unseen(const abl_dump *d, const char *group)
+{
+    struct abl_member to;
+    struct member_of m = {&((abl_dump *)d)->last, group, 0, &to};
+    return (int)with_object(d, group, find_unseen, &m);
 }
 
 /* ---- attributes ---- */

@@ -54,6 +54,8 @@ struct abl_verdicts {
 /* Around what runs, reads files, or uses what the process shares: one call at a time.  call_begin()
  * waits for another thread's call; nonzero after err_set(), and then call_end() must not follow. */
 int call_begin(void);
+/* The same around what gives something back, which nobody asks to end early. */
+int call_begin_free(void);
 void call_end(void);
 
 /* By its name; NULL after err_set(). */
@@ -74,6 +76,9 @@ int call_tensor(const struct call *f, int i, struct abl_tensor *to);
 
 /* Is it the name of something that a trial in a dump has of its own, a backend's group or another? */
 int name_is_taken(const char *name);
+/* Nonzero after err_set(): a group has members that abl_dump_member() leaves out though they are no
+ * axes. */
+int dump_unseen(const abl_dump *d, const char *group);
 /* Its inputs change: what is known of it is forgotten. */
 void case_changed(abl_case *c);
 /* Keep in mind that the case was read from that file.  Nonzero after err_set(): no memory. */

@@ -14,7 +14,7 @@
 #include "common/store/check_rows.h"
 #include "experiments/judge.h"
 
-enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2 };
+enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, INTERRUPTED = 130 };
 enum { MAX_GIVEN = MAX_RAN - YARDSTICK - 1, MAX_NAME = 48, MAX_PATH = 200 };
 
 /* The programs whose results a trial has. */
@@ -26,6 +26,7 @@ struct names {
 /* A trial that is being judged. */
 struct judging {
     const struct judge_words *w;
+    const volatile int *stop;
     struct report *report;
     struct result r;
     abl_case *c;
@@ -41,19 +42,103 @@ static void path_of(int i, const char *name, char path[MAX_PATH])
     snprintf(path, MAX_PATH, "/trial/%04d%s%s", i + 1, *name ? "/" : "", name);
 }
 
+/* The text of an attribute: its length, -2 where there is none, -1 after err_set(). */
+static int64_t text_of(const abl_dump *d, const char *path, const char *name, char *text,
+                       size_t size)
+{
+    struct abl_attribute a;
+    int64_t n;
+
+    for (int k = 0; (n = abl_dump_attribute(d, path, k, &a, text, (int64_t)size)) >= 0; k++)
+        if (a.type == ABL_TEXT && strcmp(a.name, name) == 0)
+            break;
+    return n;
+}
+
+/* ---- whose a group is ---- */
+
+/* Was it written with a backend's results?  -1 after err_set(). */
+static int is_backends(const abl_dump *d, const char *path)
+{
+    char text[MAX_NAME];
+    const int64_t n = text_of(d, path, "kernel", text, sizeof text);
+    return n == -1 ? -1 : n >= 0;
+}
+
+/* Is it a tensor that every program is given, in the group in, dout or dinit? */
+static int is_given(const struct call *f, const char *group, const struct abl_member *m)
+{
+    const int initial = strcmp(group, "dinit") == 0;
+    const unsigned flags = strcmp(group, "in") == 0 ? IN : (initial ? IN : OUT) | DIFF;
+
+    for (int i = 0; m->kind == ABL_DATASET && i < f->op->n_args; i++) {
+        const struct arg *a = &f->op->arg[i];
+        if ((strcmp(a->name, m->name) == 0 || (a->was && strcmp(a->was, m->name) == 0)) &&
+            (a->flags & flags) == flags && (!initial || call_accumulates(f, i)))
+            return 1;
+    }
+    return 0;
+}
+
+/* The members of a group that ablate wrote: those that it is given, or a sample's backends. */
+static int check_members(const abl_dump *d, const char *file, const char *path, const char *name,
+                         const struct call *f)
+{
+    const int sample = strcmp(name, "sample") == 0;
+    struct abl_member m;
+    int e;
+
+    for (int k = 0; (e = abl_dump_member(d, path, k, &m)) == 0; k++) {
+        char inner[MAX_PATH + sizeof m.name];
+        snprintf(inner, sizeof inner, "%s/%s", path, m.name);
+        const int own =
+            !sample ? is_given(f, name, &m) : m.kind == ABL_GROUP && is_backends(d, inner);
+        if (!own)
+            return err_set("%s: %s: the group %s is ablate's own; results belong into another",
+                           file, inner, name);
+    }
+    return e < 0 ? -1 : 0;
+}
+
+/* A group that has a name of ablate's own is ablate's: another program's results in it would not be
+ * judged.  Nonzero after err_set(). */
+static int check_own(const abl_dump *d, const char *file, const char *path, const char *name,
+                     const struct call *f)
+{
+    static const char *const groups[] = {"in", "dout", "dinit", "sample"};
+
+    for (size_t i = 0; i < COUNT(groups); i++)
+        if (strcmp(name, groups[i]) == 0)
+            return check_members(d, file, path, name, f);
+    const int own = backend_find(name) ? is_backends(d, path) : 0;
+    return own > 0 ? 0
+           : own < 0
+               ? -1
+               : err_set("%s: %s: this name is ablate's own; give the results another", file, path);
+}
+
 /* The groups of a trial that are another program's; or that of `as`, if it is there.  Nonzero after
- * err_set(). */
-static int find_names(const abl_dump *d, int i, const char *as, struct names *to)
+ * err_set(): one of them cannot be judged. */
+static int find_names(const struct judge_words *w, const abl_dump *d, int i, const struct trial *t,
+                      struct names *to)
 {
     struct abl_member m;
-    char path[MAX_PATH];
+    char path[MAX_PATH], inner[MAX_PATH];
     int e;
 
     to->n = 0;
     path_of(i, "", path);
+    if (!w->as && dump_unseen(d, path))
+        return -1;
     for (int k = 0; (e = abl_dump_member(d, path, k, &m)) == 0; k++) {
-        if (m.kind != ABL_GROUP || (as ? strcmp(m.name, as) != 0 : name_is_taken(m.name)))
+        if (m.kind != ABL_GROUP || (w->as && strcmp(m.name, w->as) != 0))
             continue;
+        path_of(i, m.name, inner);
+        if (name_is_taken(m.name)) {
+            if (check_own(d, w->file, inner, m.name, &t->call))
+                return -1;
+            continue;
+        }
         if (to->n == MAX_GIVEN || strlen(m.name) >= MAX_NAME)
             return err_set("%s: %s: more than %d programs, or a name of more than %d characters",
                            path, m.name, MAX_GIVEN, MAX_NAME - 1);
@@ -184,8 +269,7 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
     if (!e && names->n) {
         j->r.ran[ORACLE].t = j->c->answer->truth.oracle;
         j->r.ran[YARDSTICK].t = j->c->answer->truth.yard;
-        e = result_round_trips(&j->r, j->c->answer->inputs, &(const volatile int){0}) ||
-            join(j, names->n);
+        e = result_round_trips(&j->r, j->c->answer->inputs, j->stop) || join(j, names->n);
     }
     return e ? -1 : 0;
 }
@@ -195,20 +279,17 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
 /* A trial of the dump in words, as judge_named() reads it, or nonzero after err_set(). */
 static int read_trial(const abl_dump *d, int i, struct trial *t)
 {
-    struct abl_attribute a;
     char path[MAX_PATH], line[MAX_LINE];
-    int64_t n;
 
     path_of(i, "", path);
-    for (int k = 0; (n = abl_dump_attribute(d, path, k, &a, line, sizeof line)) >= 0; k++)
-        if (a.type == ABL_TEXT && strcmp(a.name, "line") == 0) {
-            char *from = strstr(line, " input=");
-            if (from)
-                *from = 0;
-            return n >= (int64_t)sizeof line ? err_set("%s: its line is too long", path)
-                                             : words_parse(line, t);
-        }
-    return n == -1 ? -1 : err_set("%s has no attribute line", path);
+    const int64_t n = text_of(d, path, "line", line, sizeof line);
+    if (n < 0)
+        return n == -1 ? -1 : err_set("%s has no attribute line", path);
+    char *from = strstr(line, " input=");
+    if (from)
+        *from = 0;
+    return n >= (int64_t)sizeof line ? err_set("%s: its line is too long", path)
+                                     : words_parse(line, t);
 }
 
 /* All trials of the dump, and who gave results of each. */
@@ -224,7 +305,7 @@ static int read_trials(const struct judge_words *w, struct experiment *x, struct
                !(*names = calloc((size_t)x->n + 1, sizeof **names))))
         e = err_set("no memory for %d trials", x->n);
     for (int i = 0; !e && i < x->n; i++) {
-        e = read_trial(d, i, &x->trial[i]) || find_names(d, i, w->as, &(*names)[i]);
+        e = read_trial(d, i, &x->trial[i]) || find_names(w, d, i, &x->trial[i], &(*names)[i]);
         any += !e && (*names)[i].n;
     }
     abl_dump_free(d);
@@ -237,27 +318,36 @@ static int read_trials(const struct judge_words *w, struct experiment *x, struct
     return e ? -1 : 0;
 }
 
+/* Nonzero: an error, which is in the report.  Nothing is kept of a trial in which an early end was asked
+ * for: it may be judged in part. */
+static int judge_and_keep(struct judging *j, const struct trial *t, int i,
+                          const struct names *names)
+{
+    int e = judge_named(j, t, i, names);
+
+    if (*j->stop)
+        return 0;
+    if (!e) {
+        report_trial(j->report, i, &j->r);
+        e = j->r.verdicts.n && checks_add(j->w->file, i, &j->r.verdicts);
+    }
+    if (e)
+        report_error(j->report, i, err_text());
+    return e != 0;
+}
+
 static int judge_trials(struct judging *j, const struct experiment *x, const struct names *names)
 {
     int errors = 0;
 
     report_head_judged(j->report, j->w->file, j->w->as);
-    for (int i = 0; i < x->n; i++) {
-        if (judge_named(j, &x->trial[i], i, &names[i])) {
-            report_error(j->report, i, err_text());
-            errors++;
-        } else {
-            report_trial(j->report, i, &j->r);
-            if (j->r.verdicts.n && checks_add(j->w->file, i, &j->r.verdicts)) {
-                report_error(j->report, i, err_text());
-                errors++;
-            }
-        }
+    for (int i = 0; i < x->n && !*j->stop; i++) {
+        errors += judge_and_keep(j, &x->trial[i], i, &names[i]);
         end_trial(j);
         j->c = NULL;
     }
-    const int failed = report_end(j->report, j->w->file, 0);
-    return errors ? BAD_INPUT : failed ? CHECK_FAILED : GOOD;
+    const int failed = report_end(j->report, j->w->file, *j->stop);
+    return *j->stop ? INTERRUPTED : errors ? BAD_INPUT : failed ? CHECK_FAILED : GOOD;
 }
 
 /* A name that `--as` cannot have. */
@@ -274,7 +364,7 @@ static int check_words(const struct judge_words *w)
     return 0;
 }
 
-int judge_command(const struct judge_words *w)
+int judge_command(const struct judge_words *w, const volatile int *stop)
 {
     struct experiment x = {.name = "judge", .device = -1, .checks = CHECK_PARITY};
     struct names *names = NULL;
@@ -285,12 +375,15 @@ int judge_command(const struct judge_words *w)
         err_set("no memory for a result");
     else if (!check_words(w) && !read_trials(w, &x, &names)) {
         j->w = w;
+        j->stop = stop;
+        abl_stop_when(stop);
         j->report =
             report_new(&x, stdout, (w->tsv ? REPORT_TSV : 0) | (w->verbose ? REPORT_VERBOSE : 0));
         if (j->report) {
             status = judge_trials(j, &x, names);
             err_set("%s", ""); /* each error is in the report */
         }
+        abl_stop_when(NULL);
         report_free(j->report);
     }
     free(names);

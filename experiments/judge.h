@@ -10,7 +10,8 @@ struct judge_words {
     int tsv, verbose;
 };
 /* The report goes to stdout, the verdicts into the dump, too.  Returns an exit status of
- * run-ablation; 2 after err_set(), or where a trial could not be judged. */
-int judge_command(const struct judge_words *w);
+ * run-ablation; 2 after err_set(), or where a trial could not be judged.  Once *stop is not 0 it ends,
+ * without the trial that is being judged. */
+int judge_command(const struct judge_words *w, const volatile int *stop);
 
 #endif

@@ -220,7 +220,8 @@ static int list_file(FILE *to, const char *file)
 {
     struct gguf *g = gguf_open(file);
     int width = 6;
-    int64_t bytes = 0, n = 0;
+    double bytes = 0; /* a file may say of each tensor that it has nearly 2^63 */
+    int64_t n = 0;
     char text[NUMBER_TEXT];
 
     if (!g)
@@ -229,14 +230,14 @@ static int list_file(FILE *to, const char *file)
         for (int64_t i = 0; i < s->n_tensors; i++) {
             const int columns = (int)strlen(s->tensor[i].name);
             width = columns > width ? columns : width;
-            bytes += s->tensor[i].bytes > 0 ? s->tensor[i].bytes : 0;
+            bytes += s->tensor[i].bytes > 0 ? (double)s->tensor[i].bytes : 0;
         }
     fprintf(to, "%-*s %-8s %-24s %s\n", width, "tensor", "type", "shape", "bytes");
     for (const struct gguf *s = g; s; n += s->n_tensors, s = s->next)
         for (int64_t i = 0; i < s->n_tensors; i++)
             list_tensor(to, &s->tensor[i], width);
     fprintf(to, "GGUF version %d: %" PRId64 " tensors, %s; the slowest axis is first\n", g->version,
-            n, number_bytes((double)bytes, text));
+            n, number_bytes(bytes, text));
     list_shards(to, g, n);
     gguf_close(g);
     return 0;

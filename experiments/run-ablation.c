@@ -517,6 +517,7 @@ enum {
     OPT_VERSION
 };
 
+static const char short_options[] = ":ht:no:";
 static const struct option known[] = {
     {"plan", no_argument, NULL, 'n'},
     {"resume", no_argument, NULL, OPT_RESUME},
@@ -545,12 +546,25 @@ static const struct option known[] = {
     {NULL, 0, NULL, 0},
 };
 
+/* Is it an option, or the beginning of one, rather than what another option needs? */
+static int is_option(const char *word)
+{
+    if (strncmp(word, "--", 2) != 0)
+        return word[0] == '-' && word[1] && strchr(short_options, word[1]) && word[1] != ':';
+    for (const struct option *k = known; k->name; k++)
+        if (strncmp(k->name, word + 2, strcspn(word + 2, "=")) == 0)
+            return 1;
+    return 0;
+}
+
 static int parse_options(int argc, char **argv, struct options *o)
 {
     int c;
 
-    while ((c = getopt_long(argc, argv, ":ht:no:", known, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, short_options, known, NULL)) != -1) {
         o->given++;
+        if (optarg && optarg == argv[optind - 1] && is_option(optarg))
+            return err_set("%s needs an argument, and %s is an option", argv[optind - 2], optarg);
         switch (c) {
         case 't': o->words = optarg; break;
         case 'n': o->plan = 1; break;
@@ -642,7 +656,8 @@ int main(int argc, char **argv)
         return finish(status == BAD_INPUT || status == BACKEND_MISSING ? complain(status) : status);
     }
     if (options.judge.file) {
-        int status = judge_command(&options.judge);
+        catch_signals();
+        int status = judge_command(&options.judge, &stop);
         return finish(status == BAD_INPUT && *err_text() ? complain(status) : status);
     }
     if (options.summary.file) {

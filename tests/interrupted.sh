@@ -265,19 +265,36 @@ if [ -n "$H5DUMP" ]; then
     ok $? "--resume after a full disk completes the file to the same content"
 fi
 # A disk of 64 KiB, with as many bytes free as are named; nothing but one sentence is said, before anything
-# runs.
+# runs.  Its size is the one that -n says.
+on_small() {
+    mkdir -p small
+    mount -t tmpfs -o size=64k none small 2>/dev/null && head -c $((65536 - $1)) /dev/zero >small/full
+}
+# refuses FREE ADVICE OPTION...: with no file left, and that many bytes free.
+refuses() {
+    free=$1 advice=$2
+    shift 2
+    "$run" -n -o small/cut.h5 "$@" >out 2>err || return 1
+    says=`sed -n 's/^small.cut.h5: .* up to \([0-9.]* [KMG]*i*B\).*/\1/p' err`
+    "$run" -o small/cut.h5 "$@" >out 2>err
+    [ $? = 2 ] && [ -n "$says" ] && [ ! -s out ] && [ `wc -l <err` = 1 ] && [ "`ls small`" = full ] &&
+        grep -q "small/cut.h5: needs up to $says, and 1.0 MiB to spare while it is written; \
+$free are free there${advice:+; $advice}; write elsewhere with -o$" err
+}
 no_space() {
     name="a disk with $1 bytes free is one sentence, with exit status 2, and no file is left"
-    mkdir -p small
-    if ! mount -t tmpfs -o size=64k none small 2>/dev/null; then
+    if ! on_small $1; then
         skip "$name" "a file system cannot be mounted here"
         return
     fi
-    head -c $((65536 - $1)) /dev/zero >small/full
-    "$run" -o small/cut.h5 long.ini >out 2>err
-    [ $? = 2 ] && [ ! -s out ] && [ `wc -l <err` = 1 ] && grep -q "small/cut.h5: needs up to .*, and $2 are \
-free there; set save = outputs or none; write elsewhere with -o$" err && [ "`ls small`" = full ]
+    refuses "$2" "set save = outputs or none" long.ini
     ok $? "$name"
+    refuses "$2" "set save = none" -t 'softmax rows=9 columns=9 save=outputs'
+    ok $? "of settings by which it would be smaller those are said that are not set"
+    refuses "$2" "" -t 'softmax rows=9 columns=9 save=none'
+    ok $? "none, where the smallest is"
+    refuses "$2" "" --inputs 'softmax rows=9 columns=9'
+    ok $? "and none for --inputs, where they have no effect"
     cp own.was small/full
     "$run" --force -o small/full long.ini >out 2>err
     [ $? = 2 ] && grep -q 'needs up to' err && cmp -s own.was small/full && [ "`ls small`" = full ]

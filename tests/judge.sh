@@ -100,6 +100,90 @@ else
     ok 'a file that cannot be written' exits 2 judge s.h5
 fi
 
+# ---- names of ablate's own ----
+
+# reserved PLACE MESSAGE: results at PLACE of a trial are refused with that, whoever else gave some, and the file
+# stays as it was.
+ok 'inputs once more' exits 0 --inputs 'softmax rows=5 columns=7' -o inputs.h5
+reserved() {
+    cp inputs.h5 own.h5
+    "$PYTHON" -c "
+import h5py
+with h5py.File('own.h5', 'r+') as f:
+    t = f['trial/0001']
+    t['$1'] = t['mine/y'] = t['in/x'][...]" >out 2>&1 || return 1
+    cp own.h5 before.h5
+    exits 2 judge own.h5 && says "run-ablation: own.h5: /trial/0001/$2" && test "$(wc -l <out)" = 1 &&
+        cmp own.h5 before.h5
+}
+for name in ref64 ref32 ref_bf16 gpu32 gpu_bf16 check verdict sample_rows sampled time timing crossover_time \
+    measurement crossover kernel_and_pass round_trip packed; do
+    ok "results in a group $name are refused" reserved $name/y "$name: this name is ablate's own; give the results another"
+done
+for place in in/y in/d/x dout/x dout/d/x dinit/x sample/y sample/d/x sample/ref64/y; do
+    inner=${place#*/}
+    ok "and as $place" reserved $place \
+        "${place%%/*}/${inner%%/*}: the group ${place%%/*} is ablate's own; results belong into another"
+done
+long=$("$PYTHON" -c 'print(130 * "n")')
+refuses_unseen() {
+    cp inputs.h5 own.h5
+    "$PYTHON" -c "
+import h5py
+with h5py.File('own.h5', 'r+') as f:
+    t = f['trial/0001']
+    t['mine/y'] = t['in/x'][...]
+    $1" >out 2>&1 && exits 2 judge own.h5 && says "$2"
+}
+ok 'a name that is too long is refused' refuses_unseen "t['$long/y'] = t['in/x'][...]" '... has 130 bytes, at most 127 are read'
+ok 'and a link that leads nowhere' refuses_unseen "t['theirs'] = h5py.ExternalLink('nothing.h5', '/')" 'theirs cannot be opened'
+# judged WORDS: as a run of these leaves it, with one program's results more.
+judged() {
+    exits 0 -t "$1" -o run.h5 --force && "$PYTHON" -c "
+import h5py
+with h5py.File('run.h5', 'r+') as f:
+    t = f['trial/0001']
+    assert '$2' in t, list(t)
+    t['mine/y'] = t['ref64/y' if 'ref64' in t else 'in/x'][...]" >out 2>&1 && "$program" judge run.h5 >out 2>&1
+    test $? -lt 2
+}
+ok "ablate's own groups are in nobody's way" judged 'softmax rows=5 columns=7 repeats=0' ref32
+ok 'nor initial gradients' judged 'softmax rows=5 columns=7 repeats=0 accumulate=yes' dinit
+ok 'nor tables' judged 'softmax rows=5 columns=7 measure=time' time
+
+# ---- interruption ----
+
+# stopped SIGNAL: in the middle it says so and exits with 130; the file holds whole trials, and the others as
+# they were.
+ok 'inputs of several trials' exits 0 --inputs 'e74 steps=128 batch=4 n_state=48 dim=48 seed=1,2,3,4,5,6,7,8,9,10,11,12' -o many.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('many.h5', 'r+') as f:
+    for t in f['trial'].values():
+        t['mine/out'] = t['dout/out'][...]"
+stopped() {
+    cp many.h5 cut.h5
+    : >out
+    "$program" judge cut.h5 --tsv >out 2>&1 &
+    child=$!
+    until grep -q '^2	' out || ! kill -0 $child 2>/dev/null; do sleep 0.02; done
+    kill -$1 $child
+    wait $child
+    test $? = 130 && grep -q '^# stopped after [0-9]* of 12 trials; their verdicts are in the file$' out &&
+        "$PYTHON" -c "
+import h5py
+done = int(open('out').read().split('stopped after ')[1].split()[0])
+with h5py.File('cut.h5') as f:
+    n = [t.attrs['n_checks'] for t in f['trial'].values()]
+    assert n == [1] * done + [0] * (12 - done) and 1 < done < 12, n
+    assert ['check' in t for t in f['trial'].values()] == [k > 0 for k in n]" >>out 2>&1 &&
+        "$program" judge cut.h5 >again 2>&1
+    test $? = 1 && grep -q '^12 checks, 12 failed' again
+}
+for signal in INT TERM; do
+    ok "SIG$signal in the middle" stopped $signal
+done
+
 # ---- a full disk, and others who have the file ----
 
 chmod u+w s.h5

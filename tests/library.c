@@ -2,10 +2,12 @@
  * cannot do what a program asks for. */
 #include "config.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -532,8 +534,11 @@ static void on_alarm(int number)
 
 static void interrupted(void)
 {
+    static const char *const file = "library_stop.h5";
     abl_case *c = abl_case_new("e74 steps=256 batch=8 n_state=64 dim=64");
     abl_case *small = abl_case_new(words);
+    const int written = abl_write(file, small, NULL, 0, NULL);
+    abl_dump *d = abl_dump_open(file);
 
     signal(SIGALRM, on_alarm);
     abl_stop_when(&stop);
@@ -545,6 +550,12 @@ static void interrupted(void)
     error_says("interrupted");
     ok(!abl_case_new(words) && abl_expected(small, "out", x, count(small, "out")) == -1,
        "and any other that computes");
+    abl_dump_free(d);
+    const int fd = open(file, O_RDWR);
+    ok(!written && d && fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0,
+       "but a dump that is freed is closed");
+    close(fd);
+    unlink(file);
     stop = 0;
     abl_verdicts *v = abl_judge(small, "ref32", NULL, ABL_PARITY);
     ok(v && abl_count(v) > 0 && abl_failed(v) == 0, "until it is no longer asked for");

@@ -24,10 +24,14 @@ write("empty.gguf", [n, tensor(b"tag", [0], 0, 32)])
 write("scalar.gguf", [n, tensor(b"tag", [], 0)])
 write("unknown.gguf", [n, tensor(b"tag", [4], 139)])
 write("blocks.gguf", [n, tensor(b"tag", [8], 8)])
+write("huge.gguf", [n, tensor(b"tag", [2**40, 2**40], 0, 2**63)])
+write("none.gguf", [n, tensor(b"tag", [0, 2**63], 0, 7)])
+write("odd.gguf", [n, tensor(b"tag", [2**64 - 1], 139, 2**63)])
 write("axes.gguf", [n, tensor(b"tag", [1] * 5, 0)])
 write("names.gguf", [n, tensor(b"a\033[31m\tb\n\xff\xc2\x9b", [4], 0)])
 write("key.gguf", [n], [s(b"a\033[31m") + struct.pack("<I", 77)])
-for k in range(3):
-    write(f"m-{k + 1:05}-of-00003.gguf", [tensor(b"t%d" % (k + 1), [4], 0)],
-          [s(b"split.no") + struct.pack("<IH", 2, k), s(b"split.count") + struct.pack("<IH", 2, 3),
-           s(b"split.tensors.count") + struct.pack("<Ii", 5, 3)])
+for stem, names in ("m", (b"t1", b"t2", b"t3")), ("again", (b"t4", b"t5", b"t4")):
+    for k, name in enumerate(names):
+        write(f"{stem}-{k + 1:05}-of-00003.gguf", [tensor(name, [4], 0)],
+              [s(b"split.no") + struct.pack("<IH", 2, k), s(b"split.count") + struct.pack("<IH", 2, 3),
+               s(b"split.tensors.count") + struct.pack("<Ii", 5, 3)])

@@ -147,6 +147,13 @@ usage "an unknown option" "there is no option --no-such-option, or more than one
 usage "an unknown letter" "there is no option -x" -x x.ini
 usage "a missing argument" "-t needs an argument" -t
 usage "a missing argument of a long option" "--baseline needs an argument" x.ini --baseline
+for option in -t -o --baseline --threshold --goals --random --from --seed --op --checks --judge --inputs --as --report \
+    --summary --by --decode; do
+    usage "another option in place of that of $option" "$option needs an argument, and --tsv is an option" $option --tsv
+done
+usage "of one letter" "-o needs an argument, and -n is an option" -o -n x.ini
+usage "that is shortened" "--summary needs an argument, and --cs is an option" --summary --cs
+usage "with an argument of its own" "--summary needs an argument, and --by=seed is an option" --summary --by=seed
 usage "an argument too many" "--tsv takes no argument" --tsv=yes x.ini
 usage "two files" "a.ini and b.ini are two files; give one" a.ini b.ini
 usage "--version and a word" "--version takes no argument; leave out extra" --version extra

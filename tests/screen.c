@@ -5,8 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
+#include "common/base/quote.h"
+#include "common/page/html.h"
 #include "common/report/table.h"
 #include "common/report/time_text.h"
+#include "tests/chance.h"
 #include "tests/tap.h"
 
 /* What was printed, and the widest of its lines. */
@@ -88,6 +92,122 @@ static void cuts(void)
     cut("block_diagonal", 7, "blo\xe2\x80\xa6nal");
     cut("block_diagonal", 8, "bloc\xe2\x80\xa6nal");
     cut("\xc3\xa4\xc3\xb6\xc3\xbc\xc3\xa4\xc3\xb6", 3, "\xc3\xa4\xe2\x80\xa6\xc3\xb6");
+    cut("\\x1b[31mname", 9, "\\x1b\xe2\x80\xa6name");
+    cut("\\x1b[31mname", 7,
+        "\xe2\x80\xa6"
+        "ame");
+    cut("name\\x1b\\x1b", 9, "name\xe2\x80\xa6\\x1b");
+    cut("name\\x1b\\x1b", 8, "name\xe2\x80\xa6");
+    cut("name\\x1g\\x1b", 8, "name\xe2\x80\xa6");
+}
+
+/* Names of printable text: characters of one to four bytes, and bytes that were made \xHH. */
+static const char *const units[] = {
+    "a", "\\", "x", "\\x1b", "\\xff", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
+enum { MOST_UNITS = 24 };
+
+struct name {
+    char text[4 * MOST_UNITS + 1];
+    int begin[MOST_UNITS + 1], n; /* of each unit, and the end */
+};
+
+static struct name some_name(struct chance *r)
+{
+    struct name x = {.n = 1 + (int)any(r, MOST_UNITS)};
+    int before = -1, backslash = 0;
+
+    for (int i = 0; i < x.n; i++) {
+        int k = (int)any(r, COUNT(units));
+        while (k == 2 && (backslash || before == 1)) /* no other escape comes about */
+            k = (int)any(r, COUNT(units));
+        backslash = k == 1;
+        before = k;
+        strcat(x.text, units[k]);
+        x.begin[i + 1] = (int)strlen(x.text);
+    }
+    return x;
+}
+
+static int is_begin(const struct name *x, size_t at)
+{
+    for (int i = 0; i <= x->n; i++)
+        if ((size_t)x->begin[i] == at)
+            return 1;
+    return 0;
+}
+
+/* Whatever is cut of it, to whatever length, and wherever: all that stays is whole. */
+static void whole_names(void)
+{
+    static const char ellipsis[] = "\xe2\x80\xa6";
+    int columns = 0, bytes = 0, quoted = 0;
+
+    for (uint64_t i = 0; i < 2000; i++) {
+        struct chance r = {draw_key(i, "screen"), 0};
+        const struct name x = some_name(&r);
+        const size_t n = strlen(x.text);
+        char to[2 * sizeof x.text];
+        for (int width = 1; width < text_columns(x.text); width++) {
+            text_cut(x.text, width, to, sizeof to);
+            const char *gap = strstr(to, ellipsis);
+            const size_t tail = gap ? strlen(gap + 3) : n + 1;
+            columns += !gap || tail > n || text_columns(to) > width ||
+                       memcmp(x.text, to, (size_t)(gap - to)) != 0 ||
+                       strcmp(x.text + n - tail, gap + 3) != 0 ||
+                       !is_begin(&x, (size_t)(gap - to)) || !is_begin(&x, n - tail);
+        }
+        for (size_t size = 1; size <= n; size++) {
+            const size_t fit = (size_t)quote_fit(x.text, (int)size);
+            bytes += fit > size || !is_begin(&x, fit) || (fit + 4 <= size && fit < n);
+            quoted += quote_bytes(x.text, n, to, size) != strlen(to) || strlen(to) >= size ||
+                      !is_begin(&x, strlen(to));
+        }
+    }
+    ok(!columns, "2000 names cut to columns: between characters and escapes");
+    ok(!bytes, "to bytes");
+    ok(!quoted, "and where they are made printable");
+}
+
+/* How much is left of n letters and `last` more that are not cut, in so many bytes. */
+static size_t kept(size_t n, size_t last, size_t most)
+{
+    return n + last <= most ? n + last : n < most ? n : most;
+}
+
+/* Letters before an escape or a character, in all places where long text is cut. */
+static void long_texts(const char *end)
+{
+    const size_t last = strlen(end);
+    int messages = 0, more = 0, cells = 0, page = 0;
+    char text[4300];
+
+    for (size_t n = 4000; n < 4200; n++) {
+        memset(text, 'a', sizeof text);
+        strcpy(text + n, end);
+        err_set("%s", text);
+        messages += strlen(err_text()) != kept(n, last, 4095);
+        err_set("%s", "");
+        err_more("%s", text);
+        more += strlen(err_text()) != kept(n, last, 4095);
+    }
+    for (size_t n = 380; n < 420; n++) {
+        struct row row = {.n = 0};
+        struct printed p;
+        memset(text, 'a', sizeof text);
+        strcpy(text + n, end);
+        row_add(&row, "%s", text);
+        cells += strlen(row.cell[0]) != kept(n, last, MAX_CELL - 1);
+        print_into(&p, 100);
+        html_text(p.screen.to, text);
+        fclose(p.screen.to);
+        const size_t columns = (size_t)text_columns(end);
+        page += strcspn(p.text, "\xe2") !=
+                kept(n, columns, 400) + (n + columns <= 400 ? last - columns : 0);
+        free(p.text);
+    }
+    ok(!messages && !more, "a message is cut before %s, or behind it", end);
+    ok(!cells, "so is a cell");
+    ok(!page, "and what a page shows of a text");
 }
 
 /* A table like that of a run: settings of words and numbers, and columns that may go. */
@@ -248,6 +368,9 @@ int main(void)
 {
     lines();
     cuts();
+    whole_names();
+    long_texts("\\x1b");
+    long_texts("\xc3\xa4");
     for (int n = 0; n <= 12; n += 3)
         tables(n);
     last_cell();

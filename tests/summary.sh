@@ -290,6 +290,7 @@ ok 'no key' refuses '--by has an empty name' --summary seeds.h5 --by ''
 ok 'a file that is no dump' refuses 'seeds.ini: is no HDF5 file' --summary seeds.ini
 ok 'no file' refuses 'nowhere.h5: No such file' --summary nowhere.h5
 ok '--by alone' refuses '--by needs --summary' seeds.ini --by state
+ok '--by in place of a file' refuses '--summary needs an argument, and --by is an option' --summary --by seed
 ok '--csv alone' refuses '--csv needs --summary' seeds.ini --csv
 ok 'a second file' refuses '--summary takes one file; leave out x.h5' --summary seeds.h5 x.h5
 ok 'another option' refuses '--summary takes only --by and --csv beside it' --summary seeds.h5 --tsv

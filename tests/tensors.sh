@@ -189,13 +189,18 @@ if [ -n "$PYTHON" ] && "$PYTHON" "$srcdir/tests/odd_gguf.py" >out 2>err; then
         does "$1: the tensor beside it is read" 0 "read w from" \
             "$run" -t "rmsnorm rows=1 columns=4 input=gguf file=$2 tensor=w:n" -o n.h5 --force
     }
-    for kind in empty scalar unknown blocks axes; do
+    for kind in empty scalar unknown blocks axes huge none odd; do
         does "a tensor that is $kind: listed" 0 "^n  *f32  *\[4\]  *16$" "$run" --list $kind.gguf
         read_n "a tensor that is $kind" $kind.gguf
     done
     does "an empty one in the list" 0 "^tag  *f32  *\[0\]  *0$" "$run" --list empty.gguf
     does "an unknown type in the list" 0 "^tag  *unknown(139)  *\[4\]  *-$" "$run" --list unknown.gguf
+    does "huge lengths in the list" 0 "^tag  *f32  *\[1099511627776,1099511627776\]  *-$" "$run" --list huge.gguf
+    does "and beside a length of 0" 0 "^tag  *f32  *\[9223372036854775808,0\]  *0$" "$run" --list none.gguf
+    does "and of an unknown type" 0 "^tag  *unknown(139)  *\[18446744073709551615\]  *-$" "$run" --list odd.gguf
     for asked in "empty:is \[0\]: it has no elements" "unknown:has type 139, which is not known" \
+        "huge:is \[1099511627776,1099511627776\]: it has 2^63 elements or more" \
+        "none:is \[9223372036854775808,0\]: it has no elements" "odd:has type 139, which is not known" \
         "scalar:is \[\], rmsnorm's w has 1 axes" "axes:has 5 axes, at most 4 are read" \
         "blocks:has rows of 8: q8_0 has blocks of 32"; do
         kind=${asked%%:*}
@@ -228,6 +233,13 @@ if [ -n "$PYTHON" ] && "$PYTHON" "$srcdir/tests/odd_gguf.py" >out 2>err; then
         "$run" --resume shards.ini
     cp before.gguf m-00001-of-00003.gguf
     does "but when it is as it was" 0 "1 trials are there already" "$run" --resume shards.ini
+    for k in 1 2 3; do
+        does "a tensor that two shards have, from shard $k" 2 \
+            "again-00001-of-00003.gguf: tensor t4 is in another shard, too: again-00003-of-00003.gguf$" \
+            "$run" --list again-0000$k-of-00003.gguf
+        does "is not read" 2 "tensor t4 is in another shard, too" "$run" -n -t \
+            "rmsnorm rows=1 columns=4 input=gguf file=again-0000$k-of-00003.gguf tensor=w:t4"
+    done
     mkdir alone && cp m-00002-of-00003.gguf alone
     does "a shard alone" 0 "^shards: 2 of 3; all have 3 tensors; 2 not read: .*m-00001-of-00003.gguf: No such file" \
         "$run" --list alone/m-00002-of-00003.gguf

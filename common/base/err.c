@@ -20,47 +20,50 @@ static void print(char *to, size_t size, const char *fmt, va_list ap)
     locale_end(was);
 }
 
-/* A message may hold names from a file. */
-static void make_printable(void)
-{
-    char raw[sizeof text];
+/* A message as it is written, longer than `text`: so that quote_bytes() sees each character whole that
+ * fits there. */
+enum { RAW = sizeof text + 8 };
 
-    memcpy(raw, text, sizeof raw);
+/* A message may hold names from a file. */
+static void keep(const char raw[RAW])
+{
     quote_bytes(raw, strlen(raw), text, sizeof text);
 }
 
 int err_set(const char *fmt, ...)
 {
+    char raw[RAW];
     va_list ap;
     va_start(ap, fmt);
-    print(text, sizeof text, fmt, ap);
+    print(raw, sizeof raw, fmt, ap);
     va_end(ap);
-    make_printable();
+    keep(raw);
     advice = 0;
     return -1;
 }
 
 int err_at(const char *fmt, ...)
 {
-    char what[sizeof text], where[sizeof text];
+    char raw[RAW], where[RAW];
     va_list ap;
     va_start(ap, fmt);
     print(where, sizeof where, fmt, ap);
     va_end(ap);
-    memcpy(what, text, sizeof what);
-    snprintf(text, sizeof text, "%.*s: %.*s", HALF, where, HALF, what);
-    make_printable();
+    snprintf(raw, sizeof raw, "%.*s: %.*s", quote_fit(where, HALF), where, quote_fit(text, HALF),
+             text);
+    keep(raw);
     return -1;
 }
 
 int err_more(const char *fmt, ...)
 {
-    size_t n = strlen(text);
+    char raw[RAW];
     va_list ap;
+    strcpy(raw, text);
     va_start(ap, fmt);
-    print(text + n, sizeof text - n, fmt, ap);
+    print(raw + strlen(text), sizeof raw - strlen(text), fmt, ap);
     va_end(ap);
-    make_printable();
+    keep(raw);
     return -1;
 }
 

@@ -283,58 +283,55 @@ static const struct gguf_type *type_of(uint64_t id)
     return NULL;
 }
 
-/* Its axes; they are slowest first from now on.  An axis of length 0 counts as 1 here, so that the
- * lengths can be multiplied in any order. */
+/* Its axes; they are slowest first from now on.  gguf_check() refuses what they cannot be. */
 static int read_axes(struct reader *r, struct gguf_tensor *t)
 {
-    uint64_t rank, n, elements = 1;
+    uint64_t rank;
 
     if (take_number(&r->c, 4, &rank))
         return err_set("ends within tensor %s", t->name);
     t->rank = (uint32_t)rank;
     if (rank > GGUF_RANK)
         return take(&r->c, 8 * rank) ? 0 : err_set("ends within tensor %s", t->name);
-    for (int i = (int)rank - 1; i >= 0; i--) {
-        if (take_number(&r->c, 8, &n))
+    for (int i = (int)rank - 1; i >= 0; i--)
+        if (take_number(&r->c, 8, &t->dim[i]))
             return err_set("ends within tensor %s", t->name);
-        if (n > INT64_MAX || __builtin_mul_overflow(elements, n ? n : 1, &elements) ||
-            elements > INT64_MAX)
-            return err_set("tensor %s has more than 2^63 elements", t->name);
-        t->dim[i] = (int64_t)n;
-    }
     return 0;
 }
 
-/* Its elements in a row, and its rows; a scalar is a row of one. */
-static int64_t row_of(const struct gguf_tensor *t)
+/* Its elements in a row; a scalar is a row of one. */
+static uint64_t row_of(const struct gguf_tensor *t)
 {
     return t->rank ? t->dim[t->rank - 1] : 1;
 }
 
-static int64_t rows_of(const struct gguf_tensor *t)
+/* The product of its lengths and of `bytes` per block; -1: 2^63 or more. */
+static int64_t product(const struct gguf_tensor *t, int block, int bytes)
 {
-    int64_t rows = 1;
+    uint64_t all = row_of(t) / (uint64_t)block;
+    int huge = 0;
+
+    for (uint32_t i = 0; i < t->rank; i++)
+        if (!t->dim[i])
+            return 0;
     for (uint32_t i = 0; i + 1 < t->rank; i++)
-        rows *= t->dim[i];
-    return rows;
+        huge |= __builtin_mul_overflow(all, t->dim[i], &all);
+    huge |= __builtin_mul_overflow(all, (uint64_t)bytes, &all);
+    return huge || all > INT64_MAX ? -1 : (int64_t)all;
 }
 
 /* Its type, and the bytes that follow from that. */
 static int read_type(struct reader *r, struct gguf_tensor *t)
 {
-    uint64_t id, blocks;
+    uint64_t id;
 
     if (take_number(&r->c, 4, &id))
         return err_set("ends within tensor %s", t->name);
     t->type_id = (uint32_t)id;
     t->type = type_of(id);
-    t->bytes = -1;
-    if (!t->type || t->rank > GGUF_RANK || row_of(t) % t->type->block)
-        return 0;
-    blocks = (uint64_t)(row_of(t) / t->type->block) * (uint64_t)rows_of(t);
-    if (__builtin_mul_overflow(blocks, (uint64_t)t->type->bytes, &blocks) || blocks > INT64_MAX)
-        return err_set("tensor %s has more than 2^63 bytes", t->name);
-    t->bytes = (int64_t)blocks;
+    const int known = t->type && t->rank <= GGUF_RANK && row_of(t) % (uint64_t)t->type->block == 0;
+    /* fewer bytes than elements: each element must have a number, too */
+    t->bytes = known && product(t, 1, 1) >= 0 ? product(t, t->type->block, t->type->bytes) : -1;
     return 0;
 }
 
@@ -344,19 +341,22 @@ int gguf_check(const struct gguf_tensor *t)
 
     if (t->is_cut)
         return err_set("%s: the name of tensor %s... has %" PRIu64 " bytes, too many to be read",
-                       t->file, t->name, t->name_bytes);
+                       t->file, t->name, t->own_bytes);
     if (t->rank > GGUF_RANK)
         return err_set("%s: tensor %s has %" PRIu32 " axes, at most %d are read", t->file, t->name,
                        t->rank, GGUF_RANK);
     if (!t->type)
         return err_set("%s: tensor %s has type %" PRIu32 ", which is not known", t->file, t->name,
                        t->type_id);
-    if (t->bytes < 0)
-        return err_set("%s: tensor %s has rows of %" PRId64 ": %s has blocks of %d", t->file,
+    if (row_of(t) % (uint64_t)t->type->block)
+        return err_set("%s: tensor %s has rows of %" PRIu64 ": %s has blocks of %d", t->file,
                        t->name, row_of(t), t->type->name, t->type->block);
     if (t->data)
         return 0;
     gguf_shape_text(t, shape, sizeof shape);
+    if (t->bytes < 0)
+        return err_set("%s: tensor %s is %s: it has 2^63 %s or more", t->file, t->name, shape,
+                       product(t, 1, 1) < 0 ? "elements" : "bytes");
     return err_set("%s: tensor %s is %s: it has no elements", t->file, t->name, shape);
 }
 
@@ -371,7 +371,8 @@ static int read_name(struct reader *r, int64_t i)
     if (!name->n)
         return err_set("tensor %" PRId64 " has no name", i + 1);
     t->is_cut = quote_bytes((const char *)name->c, name->n, text, sizeof text) < name->n;
-    t->name_bytes = name->n;
+    t->own = name->c;
+    t->own_bytes = name->n;
     t->file = r->g.file;
     t->name = strdup(text);
     return t->name ? 0 : err_set("no memory for its %" PRId64 " tensors", r->g.n_tensors);
@@ -384,21 +385,19 @@ static int read_tensor(struct reader *r, int64_t i, uint64_t *offset)
 
     if (read_name(r, i) || read_axes(r, t) || read_type(r, t))
         return -1;
-    if (take_number(&r->c, 8, offset))
-        return err_set("ends within tensor %s", t->name);
-    if (*offset % r->alignment)
-        return err_set("tensor %s is at %" PRIu64 " of the data, no multiple of %" PRIu64, t->name,
-                       *offset, r->alignment);
-    return 0;
+    return take_number(&r->c, 8, offset) ? err_set("ends within tensor %s", t->name) : 0;
 }
 
-/* Its data, from `from` on. */
+/* Its data, from `from` on.  Where those of a tensor would be that cannot be read is no matter. */
 static int place(const struct reader *r, struct gguf_tensor *t, uint64_t from, uint64_t offset)
 {
     char its[NUMBER_TEXT], files[NUMBER_TEXT];
 
-    if (t->bytes <= 0)
+    if (t->bytes <= 0 || t->is_cut)
         return 0; /* it has none, or nobody knows how many */
+    if (offset % r->alignment)
+        return err_set("tensor %s is at %" PRIu64 " of the data, no multiple of %" PRIu64, t->name,
+                       offset, r->alignment);
     if (from > r->size || offset > r->size - from || (uint64_t)t->bytes > r->size - from - offset)
         return err_set("tensor %s ends at %s, the file at %s", t->name,
                        number_bytes((double)from + (double)offset + (double)t->bytes, its),

@@ -5,7 +5,7 @@
  * before it is used.  Messages begin with the file's name.
  *
  * What is wrong with one tensor alone is in the way of nobody who reads another: a type that is not
- * known, no elements, more axes than are read.  Names are printable (quote.h): a name with other bytes
+ * known, no elements, more axes or elements than are read; its offset is ignored then.  Names are printable (quote.h): a name with other bytes
  * is listed, and asked for, with each of them as \xHH. */
 #ifndef GGUF_H
 #define GGUF_H
@@ -26,13 +26,14 @@ enum { GGUF_RANK = 4, GGUF_NAME = 512 }; /* ggml's own names have 63 bytes at mo
 struct gguf_tensor {
     const char *file;
     char *name;                   /* shorter than GGUF_NAME */
-    uint64_t name_bytes;          /* in the file */
+    const unsigned char *own;     /* its name in the file, which no zero ends */
+    uint64_t own_bytes;           /* of that name */
     int is_cut;                   /* the name is longer there */
     uint32_t type_id;             /* in the file */
     const struct gguf_type *type; /* NULL: not known */
     uint32_t rank;                /* over GGUF_RANK: the lengths are not kept; 0: a scalar */
-    int64_t dim[GGUF_RANK];       /* slowest first (a file has them the other way round) */
-    int64_t bytes;                /* -1: not known */
+    uint64_t dim[GGUF_RANK];      /* slowest first (a file has them the other way round) */
+    int64_t bytes;                /* -1: not known, or 2^63 or more */
     const unsigned char *data;    /* gguf_close() takes it away; NULL: see gguf_check() */
 };
 
@@ -52,7 +53,7 @@ struct gguf {
 
 /* NULL after err_set(): "m.gguf: version 1 of the format, 2 and 3 are read".  The file is mapped, not
  * read; `file` must outlive what is returned.  Behind a shard come the others that stand beside it
- * and can be read. */
+ * and can be read; a tensor that two of them have is an error. */
 struct gguf *gguf_open(const char *file);
 /* The same of this file alone. */
 struct gguf *gguf_open_alone(const char *file);

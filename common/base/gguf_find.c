@@ -50,6 +50,41 @@ static struct gguf *open_shard(const struct gguf *g, int k)
     return s;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const struct gguf_tensor *x = *(const struct gguf_tensor *const *)a,
+                             *y = *(const struct gguf_tensor *const *)b;
+    const size_t n = (size_t)(x->own_bytes < y->own_bytes ? x->own_bytes : y->own_bytes);
+    const int order = memcmp(x->own, y->own, n);
+    return order ? order : (x->own_bytes > y->own_bytes) - (x->own_bytes < y->own_bytes);
+}
+
+/* Nonzero after err_set(): two shards have a tensor of one name. */
+static int check_names(const struct gguf *g)
+{
+    const struct gguf_tensor **all;
+    int64_t n = 0;
+    int e = 0;
+
+    for (const struct gguf *s = g; s; s = s->next)
+        n += s->n_tensors;
+    if (!(all = malloc((size_t)(n + 1) * sizeof *all)))
+        return err_set("%s: no memory for the %" PRId64 " tensors of its shards", g->file, n);
+    n = 0;
+    for (const struct gguf *s = g; s; s = s->next)
+        for (int64_t i = 0; i < s->n_tensors; i++)
+            all[n++] = &s->tensor[i];
+    qsort(all, (size_t)n, sizeof *all, by_name);
+    for (int64_t i = 1; !e && i < n; i++)
+        if (by_name(&all[i - 1], &all[i]) == 0) {
+            const int swap = strcmp(all[i - 1]->file, all[i]->file) > 0;
+            e = err_set("%s: tensor %s is in another shard, too: %s", all[i - !swap]->file,
+                        all[i]->name, all[i - swap]->file);
+        }
+    free(all);
+    return e;
+}
+
 struct gguf *gguf_open(const char *file)
 {
     struct gguf *g = gguf_open_alone(file), *last = g;
@@ -60,6 +95,10 @@ struct gguf *gguf_open(const char *file)
             last->next = s;
             last = s;
         }
+    }
+    if (g && g->next && check_names(g)) {
+        gguf_close(g);
+        return NULL;
     }
     return g;
 }
@@ -114,7 +153,7 @@ void gguf_shape_text(const struct gguf_tensor *t, char *text, size_t size)
     size_t used = (size_t)snprintf(text, size, t->rank > GGUF_RANK ? "[..." : "[");
 
     for (uint32_t i = 0; t->rank <= GGUF_RANK && i < t->rank && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, i ? "," : "", t->dim[i]);
+        used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64, i ? "," : "", t->dim[i]);
     if (used < size)
         snprintf(text + used, size - used, "]");
 }

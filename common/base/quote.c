@@ -29,20 +29,47 @@ int quote_printable(const char *text, size_t n)
                : more + 1;
 }
 
+int quote_escaped(const char *text)
+{
+    return text[0] == '\\' && text[1] == 'x' && isxdigit((unsigned char)text[2]) &&
+           isxdigit((unsigned char)text[3]);
+}
+
+/* What is never cut: the bytes of an escape, of a character, or one that is no character's; n is how
+ * many there are. */
+static size_t unit(const char *text, size_t n)
+{
+    if (n >= 4 && quote_escaped(text))
+        return 4;
+    const int good = quote_printable(text, n);
+    return good ? (size_t)good : 1;
+}
+
+int quote_fit(const char *text, int most)
+{
+    const size_t n = strnlen(text, (size_t)most + 4);
+    size_t at = 0, next = 0;
+
+    while (at < n && (next = at + unit(text + at, n - at)) <= (size_t)most)
+        at = next;
+    return (int)at;
+}
+
 size_t quote_bytes(const char *text, size_t n, char *to, size_t size)
 {
     size_t at = 0, used = 0;
 
     while (at < n) {
-        const int good = quote_printable(text + at, n - at);
-        const size_t takes = good ? (size_t)good : 4;
+        const size_t one = unit(text + at, n - at);
+        const int good = one > 1 || quote_printable(text + at, n - at);
+        const size_t takes = good ? one : 4;
         if (used + takes >= size)
             break;
         if (good)
             memcpy(to + used, text + at, takes);
         else
             snprintf(to + used, size - used, "\\x%02x", (unsigned char)text[at]);
-        at += good ? (size_t)good : 1;
+        at += one;
         used += takes;
     }
     to[used] = 0;

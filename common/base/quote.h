@@ -11,7 +11,13 @@
 /* The bytes of the character at `text`, which has n bytes and one at least; 0: it is none, or is not
  * to be printed. */
 int quote_printable(const char *text, size_t n);
-/* The n bytes of `text`, printable, in `size` bytes of `to`: how many of them fit. */
+/* Does a byte that was made \xHH stand at `text`? */
+int quote_escaped(const char *text);
+/* The bytes of `text` that fit into `most`, for "%.*s": the last of them is a whole character, or the end
+ * of an \xHH that is whole. */
+int quote_fit(const char *text, int most);
+/* The n bytes of `text`, printable, in `size` bytes of `to`: how many of them fit, cut as quote_fit()
+ * does. */
 size_t quote_bytes(const char *text, size_t n, char *to, size_t size);
 /* The same of all of a text.  To be freed; NULL: no memory. */
 char *quote_controls(const char *text);

@@ -8,6 +8,7 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/number.h"
+#include "common/base/quote.h"
 #include "common/call/cases.h"
 
 /* One more value, of n characters. */
@@ -125,7 +126,7 @@ static const char *read_section(const char *text, struct lists *l)
             continue;
         }
         if (n >= sizeof word || !(equals = memchr(text, '=', n)))
-            return err_null("expected key=value at: %.60s", text);
+            return err_null("expected key=value at: %.*s", quote_fit(text, 60), text);
         memcpy(word, text, n);
         word[n] = 0;
         word[equals - text] = 0;

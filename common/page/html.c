@@ -18,7 +18,7 @@ static void write_text(FILE *to, const char *text, size_t max, const char *also)
     for (size_t n = 0; *text; n++) {
         const char *s = strchr(special, *text);
         const int bytes = strchr(also, *text) ? 1 : quote_printable(text, strnlen(text, 4));
-        if (n == max) {
+        if (n + (quote_escaped(text) ? 4 : 1) > max) {
             fputs("…", to);
             return;
         }

@@ -7,6 +7,7 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/number.h"
+#include "common/base/quote.h"
 #include "common/plan/goal.h"
 #include "common/plan/section.h"
 
@@ -31,8 +32,9 @@ static int no_such_target(const struct op *o, const char *key, const char *value
 
     for (int i = 0; i < N_CEILINGS; i++)
         append(names, sizeof names, " %s", ceiling_names[i]);
-    return err_set("%s = %.100s: not one of%s %s, nor a kernel of %s on a GPU in this build:%s",
-                   key, value, names, best, o->name, *known ? known : " it has none");
+    return err_set("%s = %.*s: not one of%s %s, nor a kernel of %s on a GPU in this build:%s", key,
+                   quote_fit(value, 100), value, names, best, o->name,
+                   *known ? known : " it has none");
 }
 
 /* The word behind the %; without an operation any other than those is taken for a kernel's name. */
@@ -67,8 +69,9 @@ static const struct {
 static int read_number(const char *key, const char *value, const char *text, double max, double *x)
 {
     if (number_real(text, 0, max, x))
-        return err_at("%s = %.100s", key, value);
-    return *x > 0 ? 0 : err_set("%s = %.100s: must be more than 0", key, value);
+        return err_at("%s = %.*s", key, quote_fit(value, 100), value);
+    return *x > 0 ? 0
+                  : err_set("%s = %.*s: must be more than 0", key, quote_fit(value, 100), value);
 }
 
 static int read_time(const char *key, const char *value, const char *number, const char *unit,
@@ -80,11 +83,12 @@ static int read_time(const char *key, const char *value, const char *number, con
             if (read_number(key, value, number, 1e9, &to->value))
                 return -1;
             to->value *= units[i].seconds;
-            return to->value > 0 ? 0 : err_set("%s = %.100s: must be more than 0", key, value);
+            return to->value > 0 ? 0
+                                 : err_set("%s = %.*s: must be more than 0", key,
+                                           quote_fit(value, 100), value);
         }
-    return err_set(
-        "%s = %.100s: neither a time (12 us; or ns, ms, s) nor a fraction (90 %% memory)", key,
-        value);
+    return err_set("%s = %.*s: neither a time (12 us; or ns, ms, s) nor a fraction (90 %% memory)",
+                   key, quote_fit(value, 100), value);
 }
 
 /* A number in the fewest digits that read back as the same. */

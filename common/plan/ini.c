@@ -16,6 +16,7 @@
 
 #include "common/base/file.h"
 #include "common/base/grow.h"
+#include "common/base/quote.h"
 #include "common/plan/ini.h"
 
 enum {
@@ -129,13 +130,14 @@ static int handle(void *user, const char *section, const char *key, const char *
     if ((r->indented || r->part) && r->keyed) {
         e = r->lost ? 0 : go_on(ini, value, r->part);
     } else if (!*key) {
-        complain(r, r->line, "a key is missing before '= %.60s'", value);
+        complain(r, r->line, "a key is missing before '= %.*s'", quote_fit(value, 60), value);
         r->keyed = 0;
     } else {
         r->keyed = 1;
         r->lost = strlen(key) > MAX_KEY;
         if (r->lost)
-            complain(r, r->line, "key '%.20s...' is longer than %d characters", key, MAX_KEY);
+            complain(r, r->line, "key '%.*s...' is longer than %d characters", quote_fit(key, 20),
+                     key, MAX_KEY);
         else
             e = (ini->n == 0 && ini_add_section(ini, "", 0)) ||
                 ini_add_entry(&ini->section[ini->n - 1], key, value, r->line);
@@ -160,13 +162,14 @@ static int read_header(struct reading *r, const char *line, size_t n)
     size_t length;
 
     if (!close) {
-        complain(r, r->line, "a section has no ]: %.60s", line);
+        complain(r, r->line, "a section has no ]: %.*s", quote_fit(line, 60), line);
         return 0;
     }
     while (rest < line + n && blank(*rest))
         rest++;
     if (rest < line + n && *rest != ';' && *rest != '#') {
-        complain(r, r->line, "something stands behind the section's ]: %.60s", rest);
+        complain(r, r->line, "something stands behind the section's ]: %.*s", quote_fit(rest, 60),
+                 rest);
         return 0;
     }
     for (line++; line < close && blank(*line); line++)
@@ -175,7 +178,8 @@ static int read_header(struct reading *r, const char *line, size_t n)
         close--;
     length = close - line;
     if (length > MAX_KEY) {
-        complain(r, r->line, "section [%.20s...] is longer than %d characters", line, MAX_KEY);
+        complain(r, r->line, "section [%.*s...] is longer than %d characters", quote_fit(line, 20),
+                 line, MAX_KEY);
         return 0;
     }
     memcpy(name, line, length);
@@ -201,7 +205,8 @@ static int is_entry(const char *line)
 static void expect(struct reading *r)
 {
     if (r->expects) {
-        complain(r, r->line, "expected key = value at: %.60s", r->expects);
+        complain(r, r->line, "expected key = value at: %.*s", quote_fit(r->expects, 60),
+                 r->expects);
         r->lost = 1;
     }
     r->expects = NULL;

@@ -11,6 +11,7 @@
 #include "common/base/grow.h"
 #include "common/base/guess.h"
 #include "common/base/number.h"
+#include "common/base/quote.h"
 #include "common/call/cases.h"
 #include "common/plan/keys.h"
 
@@ -137,7 +138,8 @@ static int set_op(const struct plan_key *k, void *to, const char *value)
     }
     guess_among(&g, EVERY_OP);
     return g.best ? err_set("op = %s: no such operation; did you mean '%s'?", value, g.best)
-                  : err_set("op = %.100s: not one of %s%s", value, EVERY_OP, known);
+                  : err_set("op = %.*s: not one of %s%s", quote_fit(value, 100), value, EVERY_OP,
+                            known);
 }
 
 static int set_dtype(const struct plan_key *k, void *to, const char *value)
@@ -170,8 +172,8 @@ static int set_kernel(const struct plan_key *key, void *to, const char *value)
         return 0;
     return kernel_known(o, backends(), value, known)
                ? set_text(key, to, value)
-               : err_set("kernel = %.100s: not one of those of %s in this build:%s", value, o->name,
-                         known);
+               : err_set("kernel = %.*s: not one of those of %s in this build:%s",
+                         quote_fit(value, 100), value, o->name, known);
 }
 
 static int set_goal(const struct plan_key *k, void *to, const char *value)

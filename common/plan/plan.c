@@ -10,6 +10,7 @@
 
 #include "common/base/err.h"
 #include "common/base/limits.h"
+#include "common/base/quote.h"
 #include "common/call/cases.h"
 #include "common/call/sample.h"
 #include "common/plan/keys.h"
@@ -293,7 +294,7 @@ static int read_words(struct plan *p, char *words, struct ini *ini)
         if (!equals && n == 1) {
             e = ini_add_entry(trial, "op", word, n);
         } else if (!equals || equals == word) {
-            plan_fault(p, n, "expected key=value at: %.60s", word);
+            plan_fault(p, n, "expected key=value at: %.*s", quote_fit(word, 60), word);
         } else {
             *equals = 0;
             int other = key_find(experiment_keys, word) >= 0 && key_find(trial_keys, word) < 0;

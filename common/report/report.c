@@ -443,7 +443,8 @@ static void keep_reasons(struct report *p, const char *skips)
 {
     char line[300];
     for (; *skips; skips += strcspn(skips, "\n"), skips += *skips == '\n') {
-        snprintf(line, sizeof line, "%.*s", (int)strcspn(skips, "\n"), skips);
+        const int n = (int)strcspn(skips, "\n"), most = (int)sizeof line - 1;
+        snprintf(line, sizeof line, "%.*s", quote_fit(skips, n < most ? n : most), skips);
         if (!strstr(p->why_skipped, line))
             append(p->why_skipped, sizeof p->why_skipped, "%s%s", *p->why_skipped ? "; " : "",
                    line);
@@ -619,8 +620,8 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (!p->screen.tsv)
         summary(p, file);
     if (interrupted)
-        say(&p->screen, 0, "stopped after %d of %d trials; --resume goes on from there", p->done,
-            p->x->n);
+        say(&p->screen, 0, "stopped after %d of %d trials; %s", p->done, p->x->n,
+            p->judged ? "their verdicts are in the file" : "--resume goes on from there");
     if (p->checks)
         snprintf(failed, sizeof failed, "%d failed, ", p->failed);
     if (p->unjudged)

@@ -33,7 +33,8 @@ struct screen screen_of(FILE *to, int tsv)
     return (struct screen){to, width_of(to), !tsv && colour_wanted(to), tsv};
 }
 
-/* The bytes of the character at c, or of the sequence of colour, and the columns it takes. */
+/* The bytes of the character at c, of the byte that is written as \xHH, or of the sequence of colour,
+ * and the columns it takes. */
 static int character(const char *c, int *columns)
 {
     int n = 1;
@@ -43,6 +44,8 @@ static int character(const char *c, int *columns)
         n = (int)strcspn(c, "m");
         return n + (c[n] == 'm');
     }
+    if (quote_escaped(c))
+        return *columns = 4;
     while ((c[n] & 0xc0) == 0x80)
         n++;
     *columns = 1;
@@ -57,10 +60,27 @@ int text_columns(const char *text)
     return columns;
 }
 
-/* The place behind the first n columns of text. */
+/* The place behind the characters that fit into n columns. */
 static const char *behind(const char *text, int n)
 {
-    for (int one; *text && n > 0; n -= one)
+    int one;
+
+    while (*text && n > 0) {
+        const int bytes = character(text, &one);
+        if (one > n)
+            break;
+        n -= one;
+        text += bytes;
+    }
+    return text;
+}
+
+/* The place before the last characters that fit into n columns. */
+static const char *before_last(const char *text, int n)
+{
+    int one;
+
+    for (int left = text_columns(text); left > n; left -= one)
         text += character(text, &one);
     return text;
 }
@@ -73,7 +93,7 @@ void text_cut(const char *text, int columns, char *to, size_t size)
         snprintf(to, size, "%s", text);
     else
         snprintf(to, size, "%.*s\xe2\x80\xa6%s", (int)(behind(text, kept - kept / 2) - text), text,
-                 behind(text, all - kept / 2));
+                 before_last(text, kept / 2));
 }
 
 /* Where a line of text that is too long continues: behind its label, or two columns further right. */

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/quote.h"
@@ -91,8 +92,8 @@ static int last_shown(const struct table *t)
 static int print_cell(const struct table_column *c, const struct screen *s, const char *text,
                       int last)
 {
-    char cut[MAX_CELL];
-    const int pad = c->width - text_columns(text);
+    char cut[MAX_CELL + 3]; /* the ellipsis */
+    int pad = c->width - text_columns(text);
 
     if (c->alignment == NUMBER)
         fprintf(s->to, "%*s%s", pad > 0 ? pad : 0, "", text);
@@ -100,7 +101,9 @@ static int print_cell(const struct table_column *c, const struct screen *s, cons
         fputs(text, s->to);
     else {
         text_cut(text, c->width, cut, sizeof cut);
-        fprintf(s->to, "%s%*s", cut, pad > 0 ? pad : 0, "");
+        pad = c->width - text_columns(cut);
+        fprintf(s->to, "%s%*s", cut, pad, "");
+        return c->width;
     }
     return pad > 0 ? c->width : text_columns(text);
 }
@@ -137,7 +140,7 @@ void table_head(const struct table *t, const struct screen *s)
 
 void row_add(struct row *r, const char *fmt, ...)
 {
-    char text[MAX_CELL];
+    char text[MAX_CELL + 8]; /* a character that is cut here does not fit into the cell */
     va_list ap;
 
     if (r->n == MAX_COLUMNS)
@@ -157,13 +160,19 @@ void row_add_printable(struct row *r, const char *text)
 /* "  12  rows=64 columns=65": the settings of a trial above its rows. */
 static void settings_line(const struct table *t, const struct screen *s, const struct row *r)
 {
-    char text[4096];
-    int at = snprintf(text, sizeof text, "%*s ", t->column[0].width, r->cell[0]);
+    char *text = NULL;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
 
-    for (int i = 1; i <= t->n_settings && at < (int)sizeof text; i++)
+    if (!to)
+        return;
+    fprintf(to, "%*s ", t->column[0].width, r->cell[0]);
+    for (int i = 1; i <= t->n_settings; i++)
         if (strcmp(r->cell[i], "-") != 0)
-            at += snprintf(text + at, sizeof text - at, " %s=%s", t->column[i].head, r->cell[i]);
-    say_printable(s, 0, text);
+            fprintf(to, " %s=%s", t->column[i].head, r->cell[i]);
+    if (!fclose(to))
+        say_printable(s, 0, text);
+    free(text);
 }
 
 void table_row(const struct table *t, const struct screen *s, const struct row *r, int first)

@@ -133,11 +133,12 @@ static const char *type_text(hid_t type, char text[32])
 
 static void warn(struct origin *from, const char *line)
 {
-    char printable[sizeof from->warnings];
-    const size_t used = strlen(from->warnings);
+    const size_t used = strlen(from->warnings), left = sizeof from->warnings - used;
 
-    quote_bytes(line, strlen(line), printable, sizeof printable);
-    snprintf(from->warnings + used, sizeof from->warnings - used, "%s\n", printable);
+    if (left <= 2)
+        return;
+    quote_bytes(line, strlen(line), from->warnings + used, left - 1);
+    strcat(from->warnings, "\n");
 }
 
 /* Values that the input cannot take are an error; NaN and infinity in other inputs are a warning. */

@@ -11,6 +11,7 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/progress.h"
+#include "common/base/quote.h"
 #include "common/call/sample.h"
 #include "common/run/random_cases.h"
 #include "common/run/trial.h"
@@ -264,7 +265,7 @@ static int judge(const struct experiment *x, const struct trial *t, const volati
     if (e && !*stop) {
         to->error = 1;
         to->check = "error";
-        snprintf(to->text, sizeof to->text, "      %.500s\n", err_text());
+        snprintf(to->text, sizeof to->text, "      %.*s\n", quote_fit(err_text(), 500), err_text());
     }
     if (r && count && !*stop) {
         count->cases++;

@@ -98,12 +98,15 @@ double result_worst(const struct result *r, const struct ran *ran, char tensor[T
 
 void result_skip(struct result *r, const char *what, const char *why)
 {
-    char line[sizeof r->skips], printable[sizeof r->skips - 1];
+    char line[sizeof r->skips + 8];
+    const size_t used = strlen(r->skips), left = sizeof r->skips - used;
 
-    snprintf(line, sizeof line, "%s: %s", what, why);
-    quote_bytes(line, strlen(line), printable, sizeof printable); /* names of another's dump */
-    append(r->skips, sizeof r->skips, "%s\n", printable);
     r->skipped++;
+    if (left <= 2)
+        return;
+    snprintf(line, sizeof line, "%s: %s", what, why);
+    quote_bytes(line, strlen(line), r->skips + used, left - 1); /* names of another's dump */
+    strcat(r->skips, "\n");
 }
 
 void result_decline(struct result *r, const struct backend *b, const struct impl *k,

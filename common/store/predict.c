@@ -175,19 +175,28 @@ static double free_bytes(const char *file)
     return (double)is.f_bavail * (double)(is.f_frsize ? is.f_frsize : is.f_bsize);
 }
 
+/* A setting by which the dump becomes smaller. */
+static const char *smaller(const struct experiment *x)
+{
+    static const char *const save[] = {[SAVE_ALL] = "; set save = outputs or none",
+                                       [SAVE_OUTPUTS] = "; set save = none",
+                                       [SAVE_NONE] = ""};
+    return x->inputs_only ? "" : save[x->save]; /* inputs are saved in any case */
+}
+
 int predict_fits(const struct experiment *x, struct store *s)
 {
-    const double dump = predict_dump(x, s), bytes = dump + DUMP_SPARE; /* while it is written */
-    char needs[NUMBER_TEXT], has[NUMBER_TEXT];
+    const double dump = predict_dump(x, s);
+    char needs[NUMBER_TEXT], spare[NUMBER_TEXT], has[NUMBER_TEXT];
     struct output o;
 
     if (dump < 0 || output_find(x, &o))
         return -1;
     const double there = free_bytes(o.file);
-    if (there < 0 || bytes <= there)
+    if (there < 0 || dump + DUMP_SPARE <= there)
         return 0;
-    err_set("%s: needs up to %s%s, and %s are free there%s", x->output, number_bytes(bytes, needs),
-            s ? " more" : "", number_bytes(there, has),
-            x->save == SAVE_NONE ? "" : "; set save = outputs or none");
+    err_set("%s: needs up to %s%s, and %s to spare while it is written; %s are free there%s",
+            x->output, number_bytes(dump, needs), s ? " more" : "", number_bytes(DUMP_SPARE, spare),
+            number_bytes(there, has), smaller(x));
     return err_advise(ADVICE_ELSEWHERE);
 }

@@ -7,7 +7,8 @@
 /* Bytes of the file of x, at most, and near that where nothing is compressed and tensors are large; with a
  * store, of the trials that it does not have yet.  -1 after err_set(). */
 double predict_dump(const struct experiment *x, struct store *s);
-/* Is there space for that where the output will be?  Nonzero after err_set(); 0 also where the file
+/* Is there space for that where the output will be, and DUMP_SPARE bytes more, which a trial needs
+ * while it is written?  Nonzero after err_set(); 0 also where the file
  * system does not say. */
 int predict_fits(const struct experiment *x, struct store *s);
 

@@ -14,6 +14,7 @@
 #include "common/base/quote.h"
 #include "common/call/values.h"
 #include "common/call/watch.h"
+#include "common/judge/passing.h"
 #include "common/run/input.h"
 
 /* ---- a case ---- */
@@ -40,6 +41,7 @@ void case_changed(abl_case *c)
     if (c->answer) {
         truth_free(&c->answer->truth);
         tensors_free(c->answer->inputs);
+        free(c->answer->passing);
         free(c->answer);
         c->answer = NULL;
     }
@@ -566,6 +568,32 @@ double abl_distance(const double *values, const double *wanted, int64_t n)
                : distance(values, wanted, n).max;
 }
 
+/* Ends early as whoever watches this thread asks; NULL then, and after err_set(). */
+static const char *passing_of(abl_case *c)
+{
+    struct answer *a = answer_of(c);
+    struct passing p;
+    struct bounds bounds;
+
+    if (!a || a->passing)
+        return a ? a->passing : NULL;
+    bounds_from(&bounds, &a->truth.call, &a->truth);
+    const int e = passing_find(&bounds, c->trial.seed, NULL, &p);
+    a->passing = e ? NULL : passing_text(&p);
+    passing_free(&p);
+    return a->passing;
+}
+
+const char *abl_passing(abl_case *c)
+{
+    if (IS_NULL(c, "case") || call_begin())
+        return NULL;
+    const char *text = passing_of(c);
+    const int stopped = watch_stopped();
+    call_end();
+    return stopped ? NULL : text;
+}
+
 /* The truth of a result: the case's own where that is of the same storage type, or *own. */
 static struct truth *truth_for(abl_case *c, const abl_result *r, struct answer *own)
 {
@@ -590,6 +618,7 @@ static abl_verdicts *judge_result(abl_case *c, const abl_result *r)
     struct truth *truth = truth_for(c, r, &own);
     if (truth)
         bounds_from(&bounds, &r->call, truth);
+    bounds.thorough = truth && c->answer && c->answer->passing;
     const int e = !truth || judge_given(r, &bounds, v->name, &v->list) || watch_stopped();
     truth_free(&own.truth);
     tensors_free(own.inputs);
@@ -657,6 +686,9 @@ int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to)
         .distance = from->distance,
         .slices = from->slices,
         .coarse = from->coarse,
+        .sees = from->power.samples ? from->power.all : NAN,
+        .sees_row = from->power.samples ? from->power.slice : NAN,
+        .sees_element = from->power.samples ? from->power.element : NAN,
     };
     memcpy(to->tensor, from->tensor, sizeof to->tensor);
     memcpy(to->worst, from->worst, sizeof to->worst);

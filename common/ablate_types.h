@@ -18,6 +18,7 @@ int pass_find(const char *function, int64_t given, enum pass *p);
 struct answer {
     struct tensors *inputs;
     struct truth truth;
+    char *passing; /* what would pass; NULL: it was not asked, and few samples do */
 };
 
 struct abl_case {

@@ -246,7 +246,15 @@ static void end_trial(struct judging *j)
         j->verdicts[k] = NULL;
     }
     free(j->r.verdicts.v);
+    free(j->r.passing);
     abl_case_free(j->c);
+}
+
+/* NULL after err_set(), and of NULL. */
+static char *copy_of(const char *text)
+{
+    char *copy = text ? strdup(text) : NULL;
+    return !text || copy ? copy : err_null("no memory for a text");
 }
 
 /* Nonzero after err_set(): it could not be judged. */
@@ -261,6 +269,8 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
     path_of(i, "", path);
     if (!e && names->n)
         e = !(j->c = abl_case_read(j->w->file, path));
+    if (!e && names->n && j->w->verbose)
+        e = !(j->r.passing = copy_of(abl_passing(j->c)));
     for (int k = 0; !e && k < names->n; k++)
         e = judge_one(j, d, i, names->name[k]);
     abl_dump_free(d);

@@ -53,6 +53,8 @@ static int read_words(const struct random_words *w, struct random *r)
         return err_set("--op %s: there is no such operation", w->op);
     if (w->checks && key_list("checks", w->checks, &x))
         return err_at("--checks");
+    if (x.checks & CHECK_POWER)
+        return err_set("--checks %s: --random takes differences, parity and properties", w->checks);
     if (w->checks)
         r->checks = x.checks;
     r->seed = (uint64_t)seed;

@@ -327,6 +327,8 @@ static int run(struct experiment *x, const struct options *options)
 
     if (take_goals(x, options->goals))
         return complain(BAD_INPUT);
+    if (options->verbose && x->measure == MEASURE_CHECK && x->checks & CHECK_PARITY)
+        x->checks |= CHECK_POWER;
     if (missing_backend(x))
         return complain(BACKEND_MISSING);
     if (store_may_write(x, how))

@@ -30,9 +30,11 @@ ROOT = ["schema", "version", "name", "ini", "seed", "host", "device", "compiler"
 TRIAL = ["op", "dtype", "seed", "input", "line", "n_checks", "failed", "unjudged", "skipped",
          "skips"]
 CHECK = ["tensor", "check", "backend", "kernel", "error", "norm", "bound", "margin", "worst",
-         "first_bad", "verdict", "judged", "elements", "distance", "slices", "coarse"]
+         "first_bad", "verdict", "judged", "elements", "distance", "slices", "coarse",
+         "sees", "sees_row", "sees_element", "samples"]
 # Columns that earlier dumps have not.
-LATER = {"judged", "elements", "distance", "slices", "coarse", "intensity", "ridge", "attainable", "efficiency", "launches", "registers",
+LATER = {"judged", "elements", "distance", "slices", "coarse", "sees", "sees_row",
+         "sees_element", "samples", "intensity", "ridge", "attainable", "efficiency", "launches", "registers",
          "spills", "smem", "blocks_per_sm", "occupancy", "waves"}
 TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "median_no_graph", "runs",
         "method", "tokens", "flops", "bytes", "specials", "memory", "tensor", "fp32", "special",

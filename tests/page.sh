@@ -104,7 +104,7 @@ def verdicts(name):
     for r in wanted:
         assert any(row[:3] == [r["check"], (r["backend"] + " " + r["kernel"]), r["tensor"]] and
                    near(row[4], float(r["value"])) and near(row[5], float(r["bound"]))
-                   for row in rows if len(row) == 9), r
+                   for row in rows if len(row) == 10), r
     return len(wanted) > 10
 END
 ok 'it has the error and bound of each check' page small.html 'verdicts("small.tsv")'
@@ -134,7 +134,7 @@ ok 'which says so first' page bad.html '"Failed: " in text[:text.index("Device")
 ok 'with the words of the trial' page bad.html \
     'any(row[-2] == "fail" and row[-1].startswith("e74_cell state=") for row in rows)'
 ok 'and in the table of the check' page bad.html \
-    'any(row[3].endswith(" failed") for row in rows if len(row) == 12) and "class=\"bad\"" in source'
+    'any(row[3].endswith(" failed") for row in rows if len(row) == 13) and "class=\"bad\"" in source'
 
 # ---- times ----
 

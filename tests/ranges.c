@@ -241,7 +241,7 @@ static void malformed(void)
             "t.ini:5: act = relu .. none: not one of none silu relu\n"
             "t.ini:8: label_smoothing = 0.1:0.5 random 3: not a decimal number\n"
             "t.ini:10: directions = 1 .. 2: not a whole number in decimal digits\n"
-            "t.ini:11: checks = 1 .. 2: not one of differences parity properties none\n");
+            "t.ini:11: checks = 1 .. 2: not one of differences parity properties power none\n");
     refused("values missing beside ranges", LINEAR "rows = 2:4 x2,, 7\ndim_in = 1 .. 2,\n",
             "t.ini:3: rows: a value is missing\nt.ini:4: dim_in: a value is missing\n");
     refused("values twice with ranges",

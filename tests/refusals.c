@@ -169,7 +169,7 @@ static void values(void)
             "t.ini:3: seed = -1: must be 0 to 18446744073709551615\n"
             "t.ini:4: backends = gpu99: not one of those in this build: ref64 ref32 ref_bf16*\n"
             "t.ini:5: checks: nothing can stand beside none\n"
-            "t.ini:5: checks = all: not one of differences parity properties none\n"
+            "t.ini:5: checks = all: not one of differences parity properties power none\n"
             "t.ini:6: directions = 65: must be 1 to 64\n"
             "t.ini:7: repeats = 1001: must be 0 to 1000\n"
             "t.ini:8: save = some: not one of all outputs none\n"

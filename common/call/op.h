@@ -49,6 +49,9 @@ struct param {
     const char *(*unless)(const struct call *f);
     int (*multiple)(const struct call *f); /* NULL, or what a size is a multiple of */
     const struct real_range *real;         /* of a real number */
+    /* Of a choice: no result depends on it, but on how inputs are drawn, or in what type something is
+     * kept on the way. */
+    int aside;
     int seed; /* a whole number of 64 bits without a sign, in the bits of DIM(); it has no range */
 };
 
@@ -78,7 +81,11 @@ struct param {
 /* FILL_PARAM(fill_names, "x"): the parameter `fill`, which fill an input has: by its name, or where it
  * has no such name, as "normal", the argument's own. */
 #define FILL_PARAM(names_, tensor_)                                                                \
-    CHOICE_PARAM("fill", names_, 0, "how " tensor_ " is drawn: N(0, 1), or hard")
+    ASIDE_PARAM("fill", names_, 0, "how " tensor_ " is drawn: N(0, 1), or hard")
+#define ASIDE_PARAM(name_, choices_, initial_, help_)                                              \
+    {                                                                                              \
+        .name = name_, .choices = choices_, .initial = initial_, .help = help_, .aside = 1         \
+    }
 
 /* An axis whose length follows from the parameters. */
 struct axis {

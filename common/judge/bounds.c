@@ -436,20 +436,54 @@ static int more_than(int n)
     return INT_MAX;
 }
 
+/* By how much the largest of a measure grows at most from few samples to all, nearly always: of a
+ * result that is over its bound more are taken. */
+static const double GROWTH[] = {2, 1.5, 5, 5, 3, 4};
+
+/* The work above which no more than SECOND samples are taken, unless what is off are few slices. */
+static const double MUCH = 1e9;
+
+static int most_samples(const struct bounds *b, int few)
+{
+    return op_reference_work(&b->truth->call) > MUCH && !few ? SECOND : MOST;
+}
+
+static double growth_of(const struct bounds *b, int measure)
+{
+    return more_than(b->samples) > most_samples(b, 0) ? 1
+           : b->samples < SECOND                      ? GROWTH[measure]
+                                                      : sqrt(GROWTH[measure]);
+}
+
+/* The bound of a measure, of which the samples' largest is so many times what is known. */
+static double bound_of(const struct bounds *b, int arg, int grad, int m, double growth)
+{
+    const struct declared *k = b->declared;
+    const double known = X_OR_G(b->truth->reach, arg, grad).whole.of[m];
+    const double approximate = k ? X_OR_G(k->approximate, arg, grad).whole.of[m] : 0;
+    const double rounded = k ? X_OR_G(k->rounded, arg, grad).whole.of[m] : 0;
+    const double own =
+        fmax(growth * SLACK * fmax(known, approximate), FLOOR[m] * unit_of(b, arg, grad));
+
+    return rounded + own * (1 + rounded); /* own: of the rounded one */
+}
+
 static void bounds_set(struct bounds *b)
 {
-    const struct truth *t = b->truth;
-    const struct declared *k = b->declared;
+    const struct call *f = &b->truth->call;
 
-    FOR_RESULTS (&t->call, i, grad)
-        for (int m = 0; m < OF_ALL && has_bound(&t->call, i); m++) {
-            const double known = X_OR_G(t->reach, i, grad).whole.of[m];
-            const double approximate = k ? X_OR_G(k->approximate, i, grad).whole.of[m] : 0;
-            const double rounded = k ? X_OR_G(k->rounded, i, grad).whole.of[m] : 0;
-            const double own =
-                fmax(SLACK * fmax(known, approximate), FLOOR[m] * unit_of(b, i, grad));
-            X_OR_G(*b, i, grad).of[m] = rounded + own * (1 + rounded); /* own: of the rounded one */
-        }
+    FOR_RESULTS (f, i, grad)
+        for (int m = 0; m < OF_ALL && has_bound(f, i); m++)
+            X_OR_G(*b, i, grad).of[m] = bound_of(b, i, grad, m, 1);
+}
+
+struct whole bounds_in_the_end(const struct bounds *b, int arg, int grad)
+{
+    struct whole w;
+
+    for (int m = 0; m < OF_ALL; m++)
+        w.of[m] = bound_of(b, arg, grad, m, growth_of(b, m));
+    return w;
 }
 
 void bounds_from(struct bounds *to, const struct call *f, struct truth *t)
@@ -478,8 +512,8 @@ static struct slice seen_of(const struct reached *s, int64_t i, double size)
                           fmax(s->gain[i], s->median[k].gain * size), 0, 0};
 }
 
-struct slice bounds_of_slice(const struct bounds *b, int arg, int grad, int64_t i,
-                             const struct slice *want)
+static struct slice slice_bounds(const struct bounds *b, int arg, int grad, int64_t i,
+                                 const struct slice *want, const double growth[2])
 {
     static const struct reached none = {.off = NULL};
     const struct declared *k = b->declared;
@@ -490,9 +524,23 @@ struct slice bounds_of_slice(const struct bounds *b, int arg, int grad, int64_t 
     const double unit = unit_of(b, arg, grad) * want->size;
 
     return (struct slice){
-        rounded.off + fmax(SLACK * fmax(known.off, about.off), FLOOR[BY_SLICE] * unit),
-        rounded.gain + fmax(SLACK * fmax(known.gain, about.gain), FLOOR[BY_SLICE_GAIN] * unit), 0,
-        0};
+        rounded.off + fmax(growth[0] * SLACK * fmax(known.off, about.off), FLOOR[BY_SLICE] * unit),
+        rounded.gain +
+            fmax(growth[1] * SLACK * fmax(known.gain, about.gain), FLOOR[BY_SLICE_GAIN] * unit),
+        0, 0};
+}
+
+struct slice bounds_of_slice(const struct bounds *b, int arg, int grad, int64_t i,
+                             const struct slice *want)
+{
+    return slice_bounds(b, arg, grad, i, want, (const double[]){1, 1});
+}
+
+struct slice slice_in_the_end(const struct bounds *b, int arg, int grad, int64_t i,
+                              const struct slice *want)
+{
+    return slice_bounds(b, arg, grad, i, want,
+                        (const double[]){growth_of(b, BY_SLICE), growth_of(b, BY_SLICE_GAIN)});
 }
 
 struct whole bound_of_max(double bound)
@@ -605,10 +653,8 @@ static int sample_declared(struct bounds *b, int n)
 
 int bounds_sample_more(struct bounds *b, int few)
 {
-    static const double MUCH = 1e9;
     struct truth *t = b->truth;
-    const int most = op_reference_work(&t->call) > MUCH && !few ? SECOND : MOST;
-    const int more = more_than(b->samples);
+    const int most = most_samples(b, few), more = more_than(b->samples);
 
     if (!bounds_know_kernel(b))
         return !sample_declared(b, b->samples);

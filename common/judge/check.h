@@ -9,6 +9,18 @@
 #include "common/call/run.h"
 #include "common/judge/distance.h"
 
+/* What a verdict would have seen: the smallest errors that are over its bounds.  With few samples those
+ * that a wrong result would come to are taken for larger than they are, so that no more is promised than
+ * holds.  0: any bit; NAN: not known. */
+struct power {
+    double all; /* of all elements alike, as a fraction of each */
+    double
+        slice; /* the same of one row of the last axis, the median of the rows; NAN: it has none */
+    double element; /* of one element, as a fraction of the largest; in the median row */
+    int samples;    /* that the bounds take account of; 0: nothing is known */
+};
+extern const struct power power_unknown;
+
 struct verdict {
     const char *check; /* "parity", "differences", "repeat", "batch", ...; "goal", "default" */
     const char *backend, *kernel;
@@ -29,6 +41,7 @@ struct verdict {
     int64_t at;           /* where the worst is: flat index, and a bit for each axis on which the */
     unsigned fixed;       /* ... slice has one index; all of them for an element */
     int64_t slices, coarse; /* how many slices it has, and of these those that cannot be judged */
+    struct power power;
 };
 
 struct verdicts {
@@ -152,8 +165,9 @@ struct bounds {
     struct units
         given; /* the unit of a coarser type than the contract's, in which a result is given; or 0 */
     int any_given;
+    int thorough; /* take all samples before a result is judged: power is that of a result that is refused */
 };
-enum { SLACK = 4 };
+enum { SLACK = 4, LEAST_FOR_GAIN = 16 }; /* elements of a slice whose gain is judged */
 void bounds_from(struct bounds *to, const struct call *f, struct truth *t);
 /* Take samples of what the kernel declares, then some more of all, and update the bounds; 0: there are
  * enough, 32, or for a case of much work 8, unless what is off are a `few` slices, where a slope may
@@ -166,6 +180,13 @@ int bounds_know_kernel(const struct bounds *b);
 /* Those of slice i of a result, where `want` is what is known of the correct one: off, gain. */
 struct slice bounds_of_slice(const struct bounds *b, int arg, int grad, int64_t i,
                              const struct slice *want);
+/* What both come to, nearly always, before a result is refused: more samples are taken first. */
+struct whole bounds_in_the_end(const struct bounds *b, int arg, int grad);
+struct slice slice_in_the_end(const struct bounds *b, int arg, int grad, int64_t i,
+                              const struct slice *want);
+/* What they see of a result, of which `d` has the correct one's sizes; nonzero after err_set(). */
+int power_find(struct power *to, const struct distances *d, const struct bounds *b, int arg,
+               int grad);
 /* Bounds that look at max alone. */
 struct whole bound_of_max(double bound);
 

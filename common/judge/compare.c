@@ -65,8 +65,12 @@ struct verdict *verdict_add(struct verdicts *list, const char *check, const char
         return err_null("no memory for %d verdicts", list->n + 1);
     list->v = v;
     v += list->n++;
-    *v = (struct verdict){
-        .check = check, .backend = b->name, .kernel = k->name, .first_bad = -1, .distance = ""};
+    *v = (struct verdict){.check = check,
+                          .backend = b->name,
+                          .kernel = k->name,
+                          .first_bad = -1,
+                          .distance = "",
+                          .power = power_unknown};
     snprintf(v->tensor, sizeof v->tensor, "%s", tensor);
     return v;
 }
@@ -214,7 +218,6 @@ static struct worst worst_of_all(const struct distances *d, const struct whole *
     return w;
 }
 
-enum { LEAST_FOR_GAIN = 16 }; /* elements of a slice */
 static const double FAR_OFF = 100;
 
 /* One measure of a slice, which is so large. */
@@ -397,6 +400,8 @@ static struct worst sampled_worst(const struct distances *d, const struct tensor
 {
     struct worst w;
 
+    while (b->thorough && bounds_sample_more(b, 0))
+        ;
     do
         w = worst_of(d, b, pair->arg, pair->grad);
     while (part_of(w.error, w.bound) > 1 && !(is_far_off(&w, d) && bounds_know_kernel(b)) &&
@@ -420,6 +425,7 @@ static int check_exact(const char *check, const struct tensor_pair *pair, struct
     if (check_tensor(check, pair, 0, list))
         return -1;
     struct verdict *v = &list->v[list->n - 1];
+    v->power = (struct power){0, NAN, 0, 1};
     if (v->error == 0 && pair->call->op->arg[pair->arg].flags & BIT_EXACT) {
         v->pass = 1;
         v->first_bad = -1;
@@ -436,7 +442,7 @@ int check_within(const char *check, const struct tensor_pair *pair, struct bound
     if (!(bound->of[BY_MAX] > 0))
         return check_exact(check, pair, list);
     struct verdict *v = verdict_on(check, pair, list);
-    const int e = !v || distances_find(&d, pair->call, pair->arg, pair->got, pair->want);
+    int e = !v || distances_find(&d, pair->call, pair->arg, pair->got, pair->want);
     if (!v)
         return -1;
     if (!e) {
@@ -446,6 +452,7 @@ int check_within(const char *check, const struct tensor_pair *pair, struct bound
             v->pass = v->unjudged = 1;
         note_unjudged(v, bound, d.whole.of[BY_MAX]);
         place_verdict(v, pair, bound->of[BY_MAX]);
+        e = power_find(&v->power, &d, bounds, pair->arg, pair->grad);
     }
     distances_free(&d);
     return e ? -1 : 0;

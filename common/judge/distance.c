@@ -91,6 +91,7 @@ struct tile {
     double *of_row;    /* [n_rows][N_SUMS] */
     double *of_column; /* [N_SUMS][n_columns] */
     double worst, e;   /* the largest |e|; the sum */
+    double wanted;     /* the sum of b */
     int64_t at;
     int infinitely;
 };
@@ -112,15 +113,16 @@ static double add_finite(struct tile *t, int64_t i)
     const int64_t first = (t->row + i) * t->ld + t->column, n = t->n_columns;
     const double *a = t->a + first, *b = t->b + first, scale = t->scale;
     double *cee = t->of_column, *ceb = cee + n, *cbb = ceb + n;
-    double ee = 0, eb = 0, bb = 0, sum = 0, most = 0;
+    double ee = 0, eb = 0, bb = 0, sum = 0, wanted = 0, most = 0;
 
-    #pragma omp simd reduction(+ : ee, eb, bb, sum) reduction(max : most)
+    #pragma omp simd reduction(+ : ee, eb, bb, sum, wanted) reduction(max : most)
     for (int64_t j = 0; j < n; j++) {
         const double e = a[j] - b[j], x = fabs(e) > LEAST ? e * scale : 0, y = b[j] * scale;
         ee += x * x;
         eb += x * y;
         bb += y * y;
         sum += x;
+        wanted += y;
         most = fabs(x) > most ? fabs(x) : most;
         cee[j] += x * x;
         ceb[j] += x * y;
@@ -131,6 +133,7 @@ static double add_finite(struct tile *t, int64_t i)
     row[EB] = eb;
     row[BB] = bb;
     t->e += sum;
+    t->wanted += wanted;
     return most;
 }
 
@@ -155,6 +158,7 @@ static double add_any(struct tile *t, int64_t i)
             t->of_column[k * n + j] += sums[k];
         }
         t->e += x;
+        t->wanted += y;
         most = fmax(most, fabs(x));
     }
     return most;
@@ -312,7 +316,7 @@ static void whole_from(struct distances *d, const struct grid *g, const double s
                        const struct size *b)
 {
     const double m = (double)(g->rows * g->columns) - s[LEFT_OUT];
-    double worst = 0, e = 0;
+    double worst = 0, e = 0, wanted = 0;
     int infinitely = 0;
 
     for (int64_t i = 0; i < g->high * g->wide; i++) {
@@ -322,7 +326,12 @@ static void whole_from(struct distances *d, const struct grid *g, const double s
         infinitely |= t->infinitely;
         worst = fmax(worst, t->worst);
         e += t->e;
+        wanted += t->wanted;
     }
+    d->want.n = (int64_t)m;
+    d->want.most = b->most;
+    d->want.rms = m > 0 ? sqrt(s[BB] / m) / b->scale : 0;
+    d->want.mean = m > 0 ? wanted / m / b->scale : 0;
     const double size = s[BB] > 0 ? s[BB] : b->scale * b->scale;
     const double of[] = {worst / (b->most > 0 ? b->most * b->scale : b->scale), sqrt(s[EE] / size),
                          fabs(s[EB]) / size, fabs(e) / sqrt(m * size)};

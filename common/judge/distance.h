@@ -56,6 +56,10 @@ struct slice {
 struct distances {
     struct whole whole;
     int64_t worst; /* flat index of the largest e, or of the first that is infinitely off */
+    struct {
+        double most, rms, mean; /* the largest |b|, their root mean square, and their mean */
+        int64_t n;              /* of so many that are finite */
+    } want;
     struct slices slices;
     struct slice *slice; /* slices.n of them, or NULL */
 };

@@ -70,10 +70,10 @@ static const struct param params[] = {
                         .help = "key of the words that say which",
                         .unless = no_dropout,
                         .seed = 1},
-    [ATTENTION_KEEP_O] = CHOICE_PARAM("keep_o", kept, 0, "the type of the o that backward reads"),
-    [ATTENTION_FILL] = CHOICE_PARAM("fill", fills, 0, "how q, k, v or bias are drawn: hard"),
+    [ATTENTION_KEEP_O] = ASIDE_PARAM("keep_o", kept, 0, "the type of the o that backward reads"),
+    [ATTENTION_FILL] = ASIDE_PARAM("fill", fills, 0, "how q, k, v or bias are drawn: hard"),
     [ATTENTION_D_LSE] =
-        CHOICE_PARAM("d_lse", d_lses, 0, "gradient of lse; zero: as where only o is used"),
+        ASIDE_PARAM("d_lse", d_lses, 0, "gradient of lse; zero: as where only o is used"),
 };
 
 double attention_scale(const struct call *f)

@@ -172,7 +172,7 @@ static int read_trial(struct page_dump *d, hid_t g, struct page_trial *t, int64_
     if (!(t->line = h5_get_text(g, "line")) || !(t->words = strdup(t->line)) ||
         !(t->section = text_of(g, "section")) || !(t->skips = text_of(g, "skips")) ||
         !(t->declined = text_of(g, "declined")) || !(t->warning = text_of(g, "warning")) ||
-        !(t->yardstick = text_of(g, "yardstick")))
+        !(t->yardstick = text_of(g, "yardstick")) || !(t->would_pass = text_of(g, "would_pass")))
         return -1;
     if (!*t->warning) {
         free(t->warning);
@@ -338,6 +338,7 @@ void page_dump_free(struct page_dump *d)
         free(t->declined);
         free(t->warning);
         free(t->yardstick);
+        free(t->would_pass);
     }
     for (int i = 0; d && i < d->n_groups; i++)
         free(d->group[i].trial);

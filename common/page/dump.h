@@ -28,7 +28,8 @@ struct page_trial {
     char *section, *skips, *declined, *warning;
     int64_t checks, failed, unjudged, missed, skipped;
     int complete;
-    char *yardstick; /* "ref32 plain"; "": not known */
+    char *would_pass; /* a line each; "": nothing, or it was not asked */
+    char *yardstick;  /* "ref32 plain"; "": not known */
     double yardstick_error;
     struct check_row *check;
     struct time_row *time;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/quote.h"
 #include "common/page/html.h"
 #include "common/page/page.h"
 #include "common/page/svg.h"
@@ -142,6 +143,29 @@ static void line_verdict(FILE *to, const struct line *l)
         fputs("<td class=\"good\">pass</td>", to);
 }
 
+/* The smallest uniform error that would have failed. */
+static void sees(FILE *to, const struct check_row *r)
+{
+    char text[NUMBER_TEXT];
+    html_value(to, r->samples <= 0  ? "–"
+                   : isnan(r->sees) ? "–"
+                   : r->sees > 0    ? html_number(r->sees, text)
+                                    : "any bit");
+}
+
+/* Of a line that of the verdict that sees least. */
+static const struct check_row *blindest(const struct line *l)
+{
+    const struct check_row *least = l->worst->row;
+
+    for (int i = 0; i < l->n; i++) {
+        const struct check_row *r = l->seen[i].row;
+        if (r->samples > 0 && (least->samples <= 0 || r->sees > least->sees))
+            least = r;
+    }
+    return least;
+}
+
 static void line_write(FILE *to, const struct line *l)
 {
     struct strip s = {0};
@@ -161,6 +185,7 @@ static void line_write(FILE *to, const struct line *l)
     number(to, r->error);
     number(to, r->bound);
     html_cell(to, r->distance);
+    sees(to, blindest(l));
     html_cell(to, r->worst);
     html_count(to, l->worst->trial->number);
     html_count(to, l->n);
@@ -175,9 +200,23 @@ static void single(FILE *to, const struct check_row *r)
     number(to, r->error);
     number(to, r->bound);
     html_cell(to, r->distance);
+    sees(to, r);
     html_cell(to, r->worst);
     html_verdict(to, r->verdict);
     fputs("</tr>\n", to);
+}
+
+/* What would pass, where that was asked. */
+static void passing(FILE *to, const struct page_trial *t)
+{
+    for (const char *at = t->would_pass; *at; at += strcspn(at, "\n"), at += *at == '\n') {
+        char line[400];
+        snprintf(line, sizeof line, "%.*s", quote_fit(at, (int)strcspn(at, "\n")), at);
+        fputs(at == t->would_pass ? "<p class=\"note\">Would pass: " : "; ", to);
+        html_text(to, line);
+    }
+    if (*t->would_pass)
+        fputs(".</p>\n", to);
 }
 
 /* Every verdict of a trial. */
@@ -189,10 +228,12 @@ static void trial(FILE *to, const struct page_group *g, const struct page_trial 
         return;
     snprintf(note, sizeof note, "%d verdicts", t->n_checks);
     page_trial_begin(to, g, t, 0, note);
-    html_table(to, "<Check|<Kernel|<Tensor|Error / bound|Error|Bound|<Distance|<Where|<Verdict");
+    html_table(to,
+               "<Check|<Kernel|<Tensor|Error / bound|Error|Bound|<Distance|Sees|<Where|<Verdict");
     for (int i = 0; i < t->n_checks; i++)
         single(to, &t->check[i]);
     html_table_end(to);
+    passing(to, t);
     fputs("</details>\n", to);
 }
 
@@ -221,8 +262,8 @@ static int group(FILE *to, const struct page_dump *d, const struct page_group *g
     snprintf(note, sizeof note, "%d verdicts", n);
     html_heading(to, g->op, note);
     html_table(to,
-               "<Check|<Kernel|<Tensor|<Verdict|<Error / bound|Worst|Error|Bound|<Distance|<Where|"
-               "Trial|Verdicts");
+               "<Check|<Kernel|<Tensor|<Verdict|<Error / bound|Worst|Error|Bound|<Distance|Sees|"
+               "<Where|Trial|Verdicts");
     for (; shown < lines && page_take(to, left); shown++)
         line_write(to, &line[shown]);
     html_table_end(to);

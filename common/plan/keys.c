@@ -96,8 +96,9 @@ static int add_backend(const struct plan_key *k, void *to, const char *value)
     return 0;
 }
 
-const char *const check_names[] = {"differences", "parity", "properties", "none", NULL};
-const int check_flags[] = {CHECK_DIFFERENCES, CHECK_PARITY, CHECK_PROPERTIES, CHECK_NONE};
+const char *const check_names[] = {"differences", "parity", "properties", "power", "none", NULL};
+const int check_flags[] = {CHECK_DIFFERENCES, CHECK_PARITY, CHECK_PROPERTIES, CHECK_POWER,
+                           CHECK_NONE};
 
 static int add_check(const struct plan_key *k, void *to, const char *value)
 {

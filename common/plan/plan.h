@@ -56,7 +56,8 @@
 #include "common/call/op.h"
 #include "common/plan/goal.h"
 
-enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4 };
+/* CHECK_POWER: by all samples, and what would pass (passing.h). */
+enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4, CHECK_POWER = 16 };
 /* Where the sizes of trials come from: keys; the contract's cases or shapes. */
 enum case_kind { CASES_NONE, CASES_CONTRACT, CASES_SHAPES };
 /* The times that are taken: one as a by-product of checks; times of every kernel;

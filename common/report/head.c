@@ -38,7 +38,7 @@ static void tsv_head(const struct screen *s, const struct experiment *x)
         crossover_tsv_head(s->to);
     else
         fprintf(s->to, "trial\tbackend\tkernel\tcheck\ttensor\tvalue\tbound\tverdict\tjudged\teleme"
-                       "nts\tdistance\tline\n");
+                       "nts\tdistance\tsees\tsees_row\tsees_element\tline\n");
 }
 
 static void compared_with(const struct screen *s, const struct baseline *b)

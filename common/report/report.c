@@ -190,6 +190,44 @@ static const char *measured(const struct verdict *v, char text[32])
     return !*v->distance || strcmp(v->distance, distance_names[BY_MAX]) == 0 ? "" : text;
 }
 
+/* "0.10 %", or where that is nothing "3.5e-07". */
+static const char *seen_text(double x, char text[32])
+{
+    snprintf(text, 32, x >= 1e-4 ? "%.2g %%" : "%.2g", x >= 1e-4 ? 100 * x : x);
+    return x > 0 ? text : "any bit";
+}
+
+/* --verbose: what each verdict of parity would have seen; nonzero: there is one. */
+static int sees_lines(const struct report *p, const struct verdicts *list)
+{
+    int any = 0;
+
+    for (int i = 0; i < list->n; i++) {
+        const struct verdict *v = &list->v[i];
+        char all[32], row[32], element[32], rows[64] = "", backend[MAX_CELL];
+        if (strcmp(v->check, "parity") != 0 || !v->power.samples)
+            continue;
+        any = 1;
+        quote_bytes(v->backend, strlen(v->backend), backend, sizeof backend);
+        if (!isnan(v->power.slice))
+            snprintf(rows, sizeof rows, ", a row %s", seen_text(v->power.slice, row));
+        say(&p->screen, 6, "sees      %s %s, %s: %s%s, an element %s", backend, v->kernel,
+            v->tensor, seen_text(v->power.all, all), rows, seen_text(v->power.element, element));
+    }
+    return any;
+}
+
+/* --verbose: the changes of the case that would pass. */
+static void passing_lines(const struct report *p, const struct result *r)
+{
+    if (!r->passing)
+        return;
+    if (!*r->passing)
+        say(&p->screen, 6, "would pass  nothing that was asked");
+    for (const char *at = r->passing; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        say(&p->screen, 6, "would pass  %.*s", (int)strcspn(at, "\n"), at);
+}
+
 /* The checks that failed, and those that cannot be judged. */
 static void failure_lines(struct report *p, int i, const struct result *r)
 {
@@ -227,7 +265,7 @@ static void check_records(struct report *p, int i, const struct result *r)
         missing_lines(p, i, r);
     for (int j = r->sampled ? YARDSTICK + 1 : 0; j < r->n_ran && p->x->repeats; j++)
         for (enum pass q = FORWARD; q < op_passes(r->trial->call.op); q++)
-            fprintf(p->screen.to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t\t\t\t%s\n", i + 1,
+            fprintf(p->screen.to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t\t\t\t\t\t\t%s\n", i + 1,
                     r->ran[j].call.backend->name, r->ran[j].call.kernel->name, pass_names[q],
                     r->ran[j].outcome.median[q], line);
     trips_tsv(p->screen.to, i + 1, r);
@@ -235,10 +273,16 @@ static void check_records(struct report *p, int i, const struct result *r)
         const struct verdict *v = &r->verdicts.v[j];
         char backend[MAX_CELL]; /* another program's name, from a dump */
         quote_bytes(v->backend, strlen(v->backend), backend, sizeof backend);
-        fprintf(p->screen.to,
-                "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\t%s\n", i + 1,
-                backend, v->kernel, v->check, v->tensor, v->error, v->bound, verdict_word(v),
-                v->judged, v->elements, v->distance, line);
+        fprintf(p->screen.to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\t",
+                i + 1, backend, v->kernel, v->check, v->tensor, v->error, v->bound, verdict_word(v),
+                v->judged, v->elements, v->distance);
+        const double seen[] = {v->power.all, v->power.slice, v->power.element};
+        for (size_t k = 0; k < COUNT(seen); k++)
+            if (v->power.samples && !isnan(seen[k]))
+                fprintf(p->screen.to, "%.6g\t", seen[k]);
+            else
+                fputc('\t', p->screen.to);
+        fprintf(p->screen.to, "%s\n", line);
     }
 }
 
@@ -401,6 +445,14 @@ static void sample_line(struct report *p, const struct result *r)
     say(&p->screen, 6, "judged    %s%s%s", rows, sums, *sums ? " by Freivalds' check" : "");
 }
 
+static void verbose_lines(const struct report *p, const struct result *r)
+{
+    counts_by_name(&p->screen, &r->verdicts);
+    if (!sees_lines(p, &r->verdicts))
+        sees_lines(p, &r->seen);
+    passing_lines(p, r);
+}
+
 static void trial_rows(struct report *p, int i, const struct result *r)
 {
     begin_table(p, i);
@@ -413,7 +465,7 @@ static void trial_rows(struct report *p, int i, const struct result *r)
     if (p->x->measure == MEASURE_TIME)
         advice_lines(p, r);
     if (p->verbose)
-        counts_by_name(&p->screen, &r->verdicts);
+        verbose_lines(p, r);
     declined_lines(p, r);
     if (r->sampled)
         sample_line(p, r);
@@ -485,7 +537,7 @@ void report_error(struct report *p, int i, const char *reason)
     if (p->screen.tsv && p->x->measure != MEASURE_CHECK) {
         say(&p->screen, 0, "%d: error: %s: %s", i + 1, why, p->x->trial[i].text);
     } else if (p->screen.tsv) {
-        fprintf(p->screen.to, "%d\t\t\terror\t%s\t\t\tfail\t\t\t\t%s\n", i + 1, why,
+        fprintf(p->screen.to, "%d\t\t\terror\t%s\t\t\tfail\t\t\t\t\t\t\t%s\n", i + 1, why,
                 p->x->trial[i].text);
     } else {
         begin_table(p, i);
@@ -553,7 +605,7 @@ static void comparison_record(const struct report *p, int i, const struct compar
     else
         fprintf(p->screen.to, "%.6g\t%.6g\t%s\t\t\t", c->is.median / c->was.median,
                 1 + c->limit / c->was.median, c->pace == SLOWER ? "fail" : "pass");
-    fprintf(p->screen.to, "\t%s\n", p->x->trial[i].text);
+    fprintf(p->screen.to, "\t\t\t\t%s\n", p->x->trial[i].text);
 }
 
 void report_baseline(struct report *p, int i, const struct baseline *b,

@@ -42,7 +42,7 @@ void trips_tsv(FILE *to, int trial, const struct result *r)
         const struct trip_row row = trip_row(&r->ran[i]);
         for (const struct column *c = trip_columns; c->name && trip_has(&r->ran[i]); c++)
             if (c->shown & IN_TSV)
-                fprintf(to, "%d\t%s\t%s\tround_trip\t%s\t%.9g\t\t\t\t\t\t%s\n", trial, row.backend,
-                        row.kernel, c->name, value_of(c, &row), r->trial->text);
+                fprintf(to, "%d\t%s\t%s\tround_trip\t%s\t%.9g\t\t\t\t\t\t\t\t\t%s\n", trial,
+                        row.backend, row.kernel, c->name, value_of(c, &row), r->trial->text);
     }
 }

@@ -141,6 +141,8 @@ void result_free(struct result *r)
     for (int i = 0; i < r->n_ran; i++)
         tensors_free(r->ran[i].t);
     verdicts_free(&r->verdicts);
+    verdicts_free(&r->seen);
+    free(r->passing);
     if (r->sampled)
         sampled_free(r->sampled);
     free(r->sampled);

@@ -4,6 +4,7 @@
 #ifndef RESULT_H
 #define RESULT_H
 
+#include "common/judge/passing.h"
 #include "common/judge/sampled.h"
 #include "common/plan/plan.h"
 #include "common/run/ceilings.h"
@@ -42,9 +43,11 @@ struct result {
     struct crossover *crossover; /* of measure = crossover */
     int n_crossovers;
     struct verdicts verdicts;
-    int skipped;      /* checks that could not be made */
-    int failed;       /* verdicts that failed */
-    char skips[1024]; /* what was skipped and why, one line each */
+    struct verdicts seen; /* on the yardstick, for what they would see, where passing is there */
+    char *passing;        /* what would pass, a line each (passing.h); NULL: it was not asked */
+    int skipped;          /* checks that could not be made */
+    int failed;           /* verdicts that failed */
+    char skips[1024];     /* what was skipped and why, one line each */
     struct declined declined[MAX_RAN];
     int n_declined;
 };

@@ -42,6 +42,7 @@ static int judge(const struct task *task, const struct ran *ran, struct truth *t
     const struct run c = trial_run_of(task->t, ran->call.backend, ran->call.kernel, 0);
 
     bounds_from(&bounds, &ran->call, truth);
+    bounds.thorough = !!(checks & CHECK_POWER);
     if (checks & CHECK_PARITY && ran != &r->ran[YARDSTICK] &&
         check_parity(ran->t, &bounds, &r->verdicts))
         return -1;
@@ -51,17 +52,35 @@ static int judge(const struct task *task, const struct ran *ran, struct truth *t
     return check_properties(&c, r->inputs, &bounds, &r->verdicts);
 }
 
+/* What would pass, by the bounds of a kernel that declares nothing. */
+static int find_passing(const struct task *task, struct truth *truth)
+{
+    struct passing p;
+    struct bounds bounds;
+
+    if (!(task->x->checks & CHECK_POWER) || *task->stop)
+        return 0;
+    task->step("what would pass", task->data);
+    bounds_from(&bounds, &truth->call, truth);
+    const int e = passing_find(&bounds, task->t->seed, task->stop, &p) ||
+                  check_parity(truth->yard, &bounds, &task->r->seen) ||
+                  !(task->r->passing = passing_text(&p));
+    passing_free(&p);
+    return e ? -1 : 0;
+}
+
 static int judge_all(const struct task *task)
 {
     const struct result *r = task->r;
     struct truth truth = result_truth(r);
 
-    if (!(task->x->checks & (CHECK_PARITY | CHECK_PROPERTIES)))
+    if (!(task->x->checks & (CHECK_PARITY | CHECK_PROPERTIES | CHECK_POWER)))
         return 0;
     task->step("roundings", task->data);
     int e = truth_begin(&truth);
     for (int i = YARDSTICK; !e && i < r->n_ran && !*task->stop; i++)
         e = judge(task, &r->ran[i], &truth);
+    e = e || find_passing(task, &truth);
     truth_end(&truth);
     return e;
 }

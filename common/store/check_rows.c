@@ -35,7 +35,11 @@ struct check_row check_row(const struct verdict *v)
                               .elements = v->elements,
                               .distance = v->distance,
                               .slices = v->slices,
-                              .coarse = v->coarse};
+                              .coarse = v->coarse,
+                              .sees = v->power.all,
+                              .sees_row = v->power.slice,
+                              .sees_element = v->power.element,
+                              .samples = v->power.samples};
 }
 
 /* A table in memory: the rows that were there, whose strings are HDF5's, and new ones. */

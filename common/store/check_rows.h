@@ -24,8 +24,13 @@
     COLUMN(i, elements, NO_UNIT, IN_DUMP, NULL, 0)                                                 \
     COLUMN(s, distance, NO_UNIT, IN_DUMP, NULL, 0)                                                 \
     COLUMN(i, slices, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
-    COLUMN(i, coarse, NO_UNIT, IN_DUMP, NULL, 0)
+    COLUMN(i, coarse, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(d, sees, FRACTION, IN_DUMP, NULL, 0)                                                    \
+    COLUMN(d, sees_row, FRACTION, IN_DUMP, NULL, 0)                                                \
+    COLUMN(d, sees_element, FRACTION, IN_DUMP, NULL, 0)                                            \
+    COLUMN(i, samples, NO_UNIT, IN_DUMP, NULL, 0)
 
+/* Of a row that has no samples, as those of older dumps, what it sees is not known. */
 struct check_row {
     CHECK_COLUMNS(COLUMN_MEMBER)
 };

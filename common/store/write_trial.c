@@ -525,7 +525,9 @@ static int write_trial(struct writing *w)
     const struct result *r = w->r;
     const char *warning = w->op->warning ? w->op->warning(w->f) : NULL;
     int e = h5_put_text(trial, "skips", r->skips) || put_declined(trial, r) ||
-            put_yardstick(trial, r) || (warning && h5_put_text(trial, "warning", warning));
+            put_yardstick(trial, r) ||
+            (r->passing && h5_put_text(trial, "would_pass", r->passing)) ||
+            (warning && h5_put_text(trial, "warning", warning));
 
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);

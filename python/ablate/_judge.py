@@ -30,6 +30,12 @@ class Verdict(NamedTuple):
     distance: str = ""  # "max", "rms", "gain", "offset", "slice", "slice gain"; "": equal bits
     slices: int = 0  # rows and indices of axes that were compared
     coarse: int = 0  # those of them that cannot be judged
+    # The smallest errors that would have failed: of all elements alike and of one row of the last
+    # axis, as fractions of each element, and of one element, as a fraction of the largest; the last
+    # two in the median row.  0: any bit, nan: not known.
+    sees: float = math.nan
+    sees_row: float = math.nan
+    sees_element: float = math.nan
 
 
 class Verdicts(Sequence[Verdict]):
@@ -80,12 +86,13 @@ class Verdicts(Sequence[Verdict]):
 
     def __str__(self) -> str:
         lines = [self.words,
-                 f"{'check':<16} {'tensor':<12} {'error':>8} {'bound':>8}  {'distance':<10}  verdict"]
+                 f"{'check':<16} {'tensor':<12} {'error':>8} {'bound':>8}  {'distance':<10}  "
+                 f"{'sees':>7}  verdict"]
         for r in self._rows:
             note = _remark(r)
             note = f": {note}" if note else ""
             lines.append(f"{r.check:<16} {r.tensor:<12} {r.error:8.1e} {r.bound:8.1e}  "
-                         f"{r.distance:<10}  {r.verdict}{_place(r)}{note}")
+                         f"{r.distance:<10}  {_seen(r.sees):>7}  {r.verdict}{_place(r)}{note}")
         return "\n".join([*lines, self._counts])
 
     __repr__ = __str__
@@ -94,8 +101,16 @@ class Verdicts(Sequence[Verdict]):
         rows = [{**r._asdict(), "note": (_place(r) + "; " + _remark(r)).strip(" ;,")}
                 for r in self._rows]
         state = "passed" if self.ok else "not passed"
-        return html_table(["check", "tensor", "error", "bound", "distance", "verdict", "note"], rows,
+        return html_table(["check", "tensor", "error", "bound", "distance", "sees", "verdict",
+                           "note"], rows,
                           f"{self.words}: {state}, {self._counts}")
+
+
+def _seen(x: float) -> str:
+    """"0.1 %", or where that is nothing "3.5e-07"."""
+    if math.isnan(x):
+        return "-"
+    return "any bit" if x == 0 else f"{100 * x:.2g} %" if x >= 1e-4 else f"{x:.1e}"
 
 
 def _place(r: Verdict) -> str:
@@ -263,7 +278,8 @@ class _Judge:
             made.append(Verdict(check, r.tensor.decode(), r.error, r.bound, r.worst.decode(),
                                 None if r.first_bad < 0 else r.first_bad, verdict,
                                 note=f"rounds {rounds}" if rounds else "",
-                                distance=r.distance.decode(), slices=r.slices, coarse=r.coarse))
+                                distance=r.distance.decode(), slices=r.slices, coarse=r.coarse,
+                                sees=r.sees, sees_row=r.sees_row, sees_element=r.sees_element))
         return made
 
     def would_pass(self, name: str, answer: np.ndarray) -> bool:

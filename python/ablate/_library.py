@@ -34,7 +34,8 @@ class CVerdict(ctypes.Structure):
                 ("tensor", c_char * 32), ("error", c_double), ("norm", c_double),
                 ("bound", c_double), ("worst", c_char * 64), ("first_bad", c_int64),
                 ("passed", c_int), ("unjudged", c_int), ("distance", c_char_p),
-                ("slices", c_int64), ("coarse", c_int64)]
+                ("slices", c_int64), ("coarse", c_int64),
+                ("sees", c_double), ("sees_row", c_double), ("sees_element", c_double)]
 
 
 class CMember(ctypes.Structure):
@@ -93,6 +94,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "abl_judge_result": (HANDLE, [HANDLE, HANDLE]),
     "abl_expected": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
     "abl_would_pass": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
+    "abl_passing": (c_char_p, [HANDLE]),
     "abl_distance": (c_double, [DOUBLES, DOUBLES, c_int64]),
     "abl_verdicts_free": (None, [HANDLE]),
     "abl_verdict": (c_int, [HANDLE, c_int, POINTER(CVerdict)]),
@@ -151,7 +153,8 @@ lib, library_path = _load()
 _LONG = {"abl_case_new": "abl_case_free", "abl_case_read": "abl_case_free", "abl_draw": "",
          "abl_run": "abl_result_free", "abl_forward": "abl_result_free",
          "abl_judge": "abl_verdicts_free", "abl_judge_result": "abl_verdicts_free",
-         "abl_expected": "", "abl_expected_bytes": "", "abl_would_pass": "", "abl_distance": "",
+         "abl_expected": "", "abl_expected_bytes": "", "abl_would_pass": "", "abl_passing": "",
+         "abl_distance": "",
          "abl_write": "", "abl_dump_read": ""}
 
 _waiter = Waiter(lib.abl_stop_when)

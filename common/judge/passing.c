@@ -1,0 +1,331 @@
+/* Changes of a case, and whether they would pass (passing.h). */
+#include "config.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/base/grow.h"
+#include "common/judge/passing.h"
+
+/* What is asked of a case. */
+struct asking {
+    struct bounds *b;
+    const struct tensors *inputs; /* of the case */
+    const volatile int *stop;
+    struct passing *to;
+};
+
+static const struct call *call_of(const struct asking *a)
+{
+    return &a->b->truth->call;
+}
+
+static int is_stopped(const struct asking *a)
+{
+    return a->stop && *a->stop;
+}
+
+/* ---- the answers ---- */
+
+static int add_line(struct passing *to, const char *format, ...)
+{
+    char text[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    char **line = grow(to->line, to->n, sizeof *line);
+
+    if (line)
+        to->line = line;
+    if (!line || !(line[to->n] = strdup(text)))
+        return err_set("no memory for what would pass");
+    to->n++;
+    return 0;
+}
+
+/* Are all outputs and gradients within their bounds?  -1 after err_set(). */
+static int all_within(const struct asking *a, const struct tensors *got)
+{
+    const struct call *f = call_of(a);
+    int within = 1;
+
+    FOR_RESULTS (f, i, grad) {
+        const struct tensor_pair pair = {f, i, grad, tensors_values(got, i, grad),
+                                         truth_wants(a->b->truth, i, grad)};
+        if (within == 1 && !(f->op->arg[i].flags & SAVED))
+            within = is_within(&pair, a->b);
+    }
+    return within;
+}
+
+/* Would what this call makes of these inputs pass?  -1 after err_set(). */
+static int passes(const struct asking *a, const struct call *f, const struct tensors *inputs)
+{
+    const struct run run = {.call = *f};
+    struct tensors *got = run_copy(&run, inputs, NULL);
+    const int within = got ? all_within(a, got) : -1;
+
+    tensors_free(got);
+    a->to->asked++;
+    return within;
+}
+
+static struct call on_oracle(const struct call *f)
+{
+    return call_on(f, &ref64, op_kernels(f->op, &ref64)[0]);
+}
+
+/* ---- parameters ---- */
+
+/* Has it the tensors of the other, of the same shapes? */
+static int same_tensors(const struct call *a, const struct call *b)
+{
+    for (int i = 0; i < a->op->n_args; i++)
+        if (op_has(a, i) != op_has(b, i) ||
+            (op_has(a, i) &&
+             (strcmp(op_shape(a, i), op_shape(b, i)) != 0 || op_count(a, i) != op_count(b, i))))
+            return 0;
+    return 1;
+}
+
+/* Is the changed call one of the operation, on the case's tensors? */
+static int is_call(const struct asking *a, struct call *changed)
+{
+    return !op_complete(changed) && same_tensors(changed, call_of(a));
+}
+
+static int ask_setting(const struct asking *a, const struct call *changed, int param)
+{
+    char value[32];
+    const struct call f = on_oracle(changed);
+    const int pass = passes(a, &f, a->inputs);
+
+    if (f.op->param[param].real)
+        snprintf(value, sizeof value, "%.4g", f.real[param]);
+    else
+        op_value(&f, param, value);
+    if (pass > 0 && add_line(a->to, "%s = %s", f.op->param[param].name, value))
+        return -1;
+    return pass;
+}
+
+static int ask_real(const struct asking *a, int param)
+{
+    const struct call *f = call_of(a);
+    const struct real_range *range = f->op->param[param].real;
+    const double x = f->real[param], instead[] = {x == 0 ? 0.1 : 0, 2 * x, 1.01 * x};
+    int pass = 0;
+
+    for (size_t k = 0; !pass && k < (x == 0 ? 1 : COUNT(instead)); k++) {
+        struct call changed = *f;
+        changed.real[param] = instead[k];
+        if (instead[k] >= range->min && instead[k] <= range->max && is_call(a, &changed))
+            pass = ask_setting(a, &changed, param);
+    }
+    return pass < 0 ? -1 : 0;
+}
+
+static int ask_choice(const struct asking *a, int param)
+{
+    const struct call *f = call_of(a);
+    const struct param *p = &f->op->param[param];
+    int pass = 0;
+
+    for (int step = -1; pass >= 0 && step <= 1; step += 2) {
+        const int choice = f->choice[param] + step;
+        struct call changed = *f;
+        if (choice < 0 || !p->choices[choice])
+            continue;
+        changed.choice[param] = choice;
+        if (is_call(a, &changed))
+            pass = ask_setting(a, &changed, param);
+    }
+    return pass < 0 ? -1 : 0;
+}
+
+static int ask_settings(const struct asking *a)
+{
+    const struct call *f = call_of(a);
+
+    for (int i = 0; i < f->op->n_params && !is_stopped(a); i++) {
+        const struct param *p = &f->op->param[i];
+        char value[32];
+        if (p->aside || !*op_value(f, i, value))
+            continue;
+        if ((p->real && ask_real(a, i)) || (p->choices && ask_choice(a, i)))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- inputs ---- */
+
+/* What a call is given besides its initial gradients: an input, or the gradient of an output. */
+static double **given_at(struct tensors *t, const struct op *o, int arg)
+{
+    return o->arg[arg].flags & IN ? &t->x[arg] : &t->g[arg];
+}
+
+static int ask_inputs(const struct asking *a, const struct tensors *inputs, const char *what)
+{
+    const struct call f = on_oracle(call_of(a));
+    const int pass = passes(a, &f, inputs);
+    return pass < 0 || (pass && add_line(a->to, "%s", what)) ? -1 : 0;
+}
+
+static void given_name(const struct op *o, int arg, char name[32])
+{
+    tensor_name(o, arg, !(o->arg[arg].flags & IN), name);
+}
+
+static int ask_redrawn(const struct asking *a, int arg, const struct tensors *other)
+{
+    struct tensors changed = *a->inputs, drawn = *other;
+    const struct op *o = call_of(a)->op;
+    char name[32], what[64];
+
+    if (o->arg[arg].flags & BYTES)
+        changed.b[arg] = drawn.b[arg];
+    else
+        *given_at(&changed, o, arg) = *given_at(&drawn, o, arg);
+    given_name(o, arg, name);
+    snprintf(what, sizeof what, "%s drawn anew", name);
+    return ask_inputs(a, &changed, what);
+}
+
+/* The elements of the last index on axis k of a tensor become 0; 0: they were. */
+static int clear_last(const struct call *f, int arg, int k, double *x)
+{
+    const char *shape = op_shape(f, arg);
+    const int64_t n = op_count(f, arg), length = DIM(f, shape[k]);
+    int64_t inner = 1;
+    int cleared = 0;
+
+    for (const char *c = shape + k + 1; *c; c++)
+        inner *= DIM(f, *c);
+    for (int64_t i = 0; i < n; i++)
+        if (i / inner % length == length - 1 && x[i] != 0) {
+            x[i] = 0;
+            cleared = 1;
+        }
+    return cleared;
+}
+
+static int ask_cleared(const struct asking *a, int arg, int k)
+{
+    const struct call *f = call_of(a);
+    struct tensors changed = *a->inputs;
+    double **x = given_at(&changed, f->op, arg);
+    const int64_t n = op_count(f, arg);
+    double *cleared = malloc((size_t)n * sizeof *cleared);
+    char name[32], what[160];
+    int e = 0;
+
+    if (!cleared)
+        return err_set("no memory for %s", f->op->arg[arg].name);
+    memcpy(cleared, *x, (size_t)n * sizeof *cleared);
+    given_name(f->op, arg, name);
+    snprintf(what, sizeof what, "%s = 0 at the last of %s", name,
+             op_axis(f->op, op_shape(f, arg)[k]));
+    if (clear_last(f, arg, k, cleared)) {
+        *x = cleared;
+        e = ask_inputs(a, &changed, what);
+    }
+    free(cleared);
+    return e;
+}
+
+static int ask_tensor(const struct asking *a, int arg, const struct tensors *other)
+{
+    const struct call *f = call_of(a);
+    struct tensors given = *a->inputs;
+    const char *shape = op_shape(f, arg);
+    const int numbers = !(f->op->arg[arg].flags & (BYTES | WHOLE));
+    int e = ask_redrawn(a, arg, other);
+
+    for (int k = 0; !e && numbers && *given_at(&given, f->op, arg) && shape[k] && !is_stopped(a);
+         k++)
+        if (DIM(f, shape[k]) > 1)
+            e = ask_cleared(a, arg, k);
+    return e;
+}
+
+static int is_given(const struct call *f, int arg)
+{
+    const unsigned flags = f->op->arg[arg].flags;
+    return op_has(f, arg) && (flags & IN || (flags & OUT && flags & DIFF));
+}
+
+static int ask_tensors(const struct asking *a, uint64_t seed)
+{
+    const struct call *f = call_of(a);
+    struct tensors *other = tensors_new(f);
+    int e = !other;
+
+    if (!e) {
+        tensors_draw(other, f, seed, 1);
+        tensors_round(other, f);
+    }
+    for (int i = 0; !e && i < f->op->n_args && !is_stopped(a); i++)
+        if (is_given(f, i))
+            e = ask_tensor(a, i, other);
+    tensors_free(other);
+    return e ? -1 : 0;
+}
+
+/* ---- wrong kernels ---- */
+
+static int ask_kernels(const struct asking *a)
+{
+    const struct backend *yard = yardstick(call_of(a)->backend);
+
+    for (const struct impl *const *k = op_wrong(call_of(a)->op, yard); *k && !is_stopped(a); k++) {
+        const struct call f = call_on(call_of(a), yard, *k);
+        if (impl_declines(&f))
+            continue;
+        const int pass = passes(a, &f, a->inputs);
+        if (pass < 0 || (pass && add_line(a->to, "%s", (*k)->idea)))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- all ---- */
+
+int passing_find(struct bounds *b, uint64_t seed, const volatile int *stop, struct passing *to)
+{
+    static const uint64_t OTHER = 0x9e3779b97f4a7c15;
+    const struct asking a = {b, b->truth->inputs, stop, to};
+
+    *to = (struct passing){.line = NULL};
+    while (!is_stopped(&a) && bounds_sample_more(b, 0))
+        ;
+    return ask_settings(&a) || ask_tensors(&a, seed ^ OTHER) || ask_kernels(&a) ? -1 : 0;
+}
+
+void passing_free(struct passing *p)
+{
+    for (int i = 0; i < p->n; i++)
+        free(p->line[i]);
+    free(p->line);
+    *p = (struct passing){.line = NULL};
+}
+
+char *passing_text(const struct passing *p)
+{
+    size_t bytes = 1;
+
+    for (int i = 0; i < p->n; i++)
+        bytes += strlen(p->line[i]) + 1;
+    char *text = calloc(bytes, 1);
+    if (!text)
+        return err_null("no memory for what would pass");
+    for (int i = 0; i < p->n; i++)
+        append(text, bytes, "%s\n", p->line[i]);
+    return text;
+}

@@ -5,6 +5,7 @@
 #include "common/ablate.h"
 #include "common/base/err.h"
 #include "common/judge/check.h"
+#include "common/judge/passing.h"
 #include "common/plan/plan.h"
 
 /* Whether p is NULL, which the public function that is running does not accept; err_set() has
@@ -18,7 +19,9 @@ int pass_find(const char *function, int64_t given, enum pass *p);
 struct answer {
     struct tensors *inputs;
     struct truth truth;
-    char *passing; /* what would pass; NULL: it was not asked, and few samples do */
+    char
+        *passing; /* what would pass by these results; NULL: it was not asked, and few samples do */
+    struct results by;
 };
 
 struct abl_case {

@@ -270,7 +270,7 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
     if (!e && names->n)
         e = !(j->c = abl_case_read(j->w->file, path));
     if (!e && names->n && j->w->verbose)
-        e = !(j->r.passing = copy_of(abl_passing(j->c)));
+        e = !(j->r.passing = copy_of(abl_passing(j->c, NULL)));
     for (int k = 0; !e && k < names->n; k++)
         e = judge_one(j, d, i, names->name[k]);
     abl_dump_free(d);

@@ -21,9 +21,17 @@ struct passing {
     int n, asked; /* how many there are, of how many that were asked for */
 };
 
-/* By all samples that the bounds of the case may take, which its truth has then.  Ends early, without an
+/* Results: a bit for each argument, and for its gradient. */
+struct results {
+    uint64_t x, g;
+};
+/* The outputs and gradients of a call. */
+struct results results_of(const struct call *f);
+
+/* By these results, and all samples that the bounds of the case may take, which its truth has then.  Ends early, without an
  * error, when *stop becomes nonzero, where it is given.  Nonzero after err_set(); to be freed in any case. */
-int passing_find(struct bounds *b, uint64_t seed, const volatile int *stop, struct passing *to);
+int passing_find(struct bounds *b, const struct results *by, uint64_t seed,
+                 const volatile int *stop, struct passing *to);
 void passing_free(struct passing *p);
 /* The lines with a newline after each; NULL after err_set().  The caller frees it. */
 char *passing_text(const struct passing *p);

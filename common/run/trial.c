@@ -62,7 +62,8 @@ static int find_passing(const struct task *task, struct truth *truth)
         return 0;
     task->step("what would pass", task->data);
     bounds_from(&bounds, &truth->call, truth);
-    const int e = passing_find(&bounds, task->t->seed, task->stop, &p) ||
+    const struct results all = results_of(&truth->call);
+    const int e = passing_find(&bounds, &all, task->t->seed, task->stop, &p) ||
                   check_parity(truth->yard, &bounds, &task->r->seen) ||
                   !(task->r->passing = passing_text(&p));
     passing_free(&p);

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._case import Case, Rows, Run, numbers
-from ._library import DOUBLES, Error, call
+from ._library import DOUBLES, Error, call, fail
 from ._records import html_table
 from ._table import INPUT, OUTPUT
 
@@ -41,10 +41,12 @@ class Verdict(NamedTuple):
 class Verdicts(Sequence[Verdict]):
     """All verdicts on a function; str() is a table."""
 
-    def __init__(self, words: str, rows: list[Verdict]):
+    def __init__(self, words: str, rows: list[Verdict], would_pass: list[str] | None = None):
         if not rows:
             raise Error(f"nothing was checked: {words}")
         self.words, self._rows = words, rows
+        # Changes of the case that would have passed, "eps = 0"; None: that was not asked.
+        self.would_pass = would_pass
 
     def __getitem__(self, i: Any) -> Any:
         return self._rows[i]
@@ -93,7 +95,13 @@ class Verdicts(Sequence[Verdict]):
             note = f": {note}" if note else ""
             lines.append(f"{r.check:<16} {r.tensor:<12} {r.error:8.1e} {r.bound:8.1e}  "
                          f"{r.distance:<10}  {_seen(r.sees):>7}  {r.verdict}{_place(r)}{note}")
-        return "\n".join([*lines, self._counts])
+        return "\n".join([*lines, *self._passing, self._counts])
+
+    @property
+    def _passing(self) -> list[str]:
+        if self.would_pass is None:
+            return []
+        return [f"would pass: {what}" for what in self.would_pass or ["nothing that was asked"]]
 
     __repr__ = __str__
 
@@ -214,6 +222,7 @@ class _Judge:
         if backward is not None and " accumulate=yes" in self.case.words:
             raise Error("accumulate=yes: a function cannot add to gradients that it is not given")
         self.rows: list[Verdict] = []
+        self.passing: list[str] | None = None
 
     def draw(self, seed: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Inputs and upstream gradients of a seed, which the case has from now on."""
@@ -282,6 +291,13 @@ class _Judge:
                                 sees=r.sees, sees_row=r.sees_row, sees_element=r.sees_element))
         return made
 
+    def find_passing(self, found: Mapping[str, np.ndarray]) -> None:
+        """What would pass as these results; they are judged by all samples from then on."""
+        text = call("abl_passing", self.case, " ".join(found))
+        if text is None:
+            raise fail()
+        self.passing = text.splitlines()
+
     def would_pass(self, name: str, answer: np.ndarray) -> bool:
         """Would this answer for the case's inputs pass as that result?"""
         if self.case.tensor(name).bytes:
@@ -332,7 +348,7 @@ def _mark(rows: list[Verdict], weak: Mapping[str, str]) -> list[Verdict]:
             if r.verdict == "pass" and r.tensor in weak else r for r in rows]
 
 
-def _judge_seed(judge: _Judge, seed: int) -> dict[str, str]:
+def _judge_seed(judge: _Judge, seed: int, power: bool = False) -> dict[str, str]:
     """All checks of a function by inputs of two seeds; the results that they have no power over."""
     other_inputs, other_upstream = judge.draw(seed + 1)
     first_inputs, first_upstream = judge.draw(seed)
@@ -354,6 +370,8 @@ def _judge_seed(judge: _Judge, seed: int) -> dict[str, str]:
     fresh_rows = judge.parity(fresh, "fresh values")
     other = judge.answers(first)
     judge.restore({**first_inputs, **first_upstream})
+    if power:
+        judge.find_passing(first)
     rows = judge.parity(first, "parity")
     want = judge.answers(first)
     judge.rows += rows + fresh_rows
@@ -367,7 +385,8 @@ def _judge_seed(judge: _Judge, seed: int) -> dict[str, str]:
 
 
 def judge(function: Callable[..., Any], words: str,
-          backward: Callable[..., Any] | None = None, rounds: str = "") -> Verdicts:
+          backward: Callable[..., Any] | None = None, rounds: str = "",
+          power: bool = False) -> Verdicts:
     """Judge a function by the oracle, in a case of `run-ablation -t`'s words.
 
     `function(**inputs)` is called with NumPy arrays by the table's names (float32, whole numbers as
@@ -380,6 +399,10 @@ def judge(function: Callable[..., Any], words: str,
     has: "P:bf16 d_w:bf16", sites of the operation (`run-ablation --list OP`) or results, each with
     fp32, bf16 or fp16.  The bounds allow for it, and the verdicts say so.  An array of bfloat16 or
     float16 (PyTorch's, or of NumPy's dtype) says so by itself.
+
+    With `power` the verdicts have `would_pass`: what else would have passed as these results, such as
+    "eps = 0", "S0 drawn anew" or a mistake of published kernels; and what each sees is exact.  It takes
+    some 100 passes of the oracle.
 
     Initial states are drawn, too, unless the words say `input=normal`: then they are 0.
 
@@ -396,7 +419,7 @@ def judge(function: Callable[..., Any], words: str,
     case_seed = int(Case(words).words.split(" seed=")[1].split()[0])
     for n in range(1 + _REDRAWN):
         one = _Judge(function, words, backward, rounds)
-        weak = _judge_seed(one, case_seed + 2 * n)
+        weak = _judge_seed(one, case_seed + 2 * n, power)
         if not weak or any(r.verdict == "fail" for r in one.rows):
             break
-    return Verdicts(one.case.words, _mark(one.rows, weak))
+    return Verdicts(one.case.words, _mark(one.rows, weak), one.passing)

@@ -94,7 +94,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "abl_judge_result": (HANDLE, [HANDLE, HANDLE]),
     "abl_expected": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
     "abl_would_pass": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
-    "abl_passing": (c_char_p, [HANDLE]),
+    "abl_passing": (c_char_p, [HANDLE, TEXT]),
     "abl_distance": (c_double, [DOUBLES, DOUBLES, c_int64]),
     "abl_verdicts_free": (None, [HANDLE]),
     "abl_verdict": (c_int, [HANDLE, c_int, POINTER(CVerdict)]),

@@ -308,3 +308,34 @@ def test_huge_logits_are_judged():
             found = right(logits=logits, target=target)
             return {n: factor * getattr(found, n) for n in ("loss", "row_loss", "lse")}
         assert ablate.judge(scaled, words).ok == ok
+
+
+def test_what_would_pass():
+    """The judge says which mistakes a case does not show; by the results that were given."""
+    def rmsnorm(x, w):
+        return x / np.sqrt((x * x).mean(1, keepdims=True) + np.float32(1e-6)) * w
+
+    words = "rmsnorm rows=16 columns=64 dtype=bf16"
+    plain = ablate.judge(rmsnorm, words)
+    assert plain.ok and plain.would_pass is None and "would pass" not in str(plain)
+    verdicts = ablate.judge(rmsnorm, words, power=True)
+    assert verdicts.ok and "eps = 0" in verdicts.would_pass and "would pass: eps = 0" in str(verdicts)
+    # Of the outputs alone no gradient's mistake shows.
+    assert "dw has all rows but the last" in verdicts.would_pass
+    tiny = ablate.judge(rmsnorm, words + " fill=tiny", power=True)
+    assert "eps = 0" not in tiny.would_pass and "w drawn anew" not in tiny.would_pass
+
+
+def test_what_is_seen():
+    """An error that is said to be seen is refused, and one that is less passes."""
+    words = "rmsnorm rows=16 columns=64"
+
+    def off(by):
+        def rmsnorm(x, w):
+            x = x.astype(np.float64)
+            return (1 + by) * x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w
+        return ablate.judge(rmsnorm, words, power=True)
+
+    (seen,) = [v.sees for v in off(0) if v.check == "parity"]
+    assert 1e-8 < seen < 1e-6
+    assert not off(1.1 * seen).ok and off(0.4 * seen).ok

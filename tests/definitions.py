@@ -17,7 +17,7 @@ import definitions_torch
 
 DEFINITIONS = {}
 # Parameters that say how tensors are drawn or stored, and show in no result in double.
-UNSEEN = {"checkpoint_dtype", "d_lse", "data", "fill", "tape_init"}
+UNSEEN = {"checkpoint_dtype", "d_lse", "d_rows", "data", "fill", "tape_init"}
 UNIT = np.finfo(np.float64).eps
 
 

@@ -107,8 +107,8 @@ static void test_result(const struct seen *s, const char *case_text)
 
 static int is_asked(const struct call *f, int arg, int grad)
 {
-    (void)grad;
-    return !(f->op->arg[arg].flags & (SAVED | WHOLE | BYTES | BIT_EXACT));
+    const unsigned flags = f->op->arg[arg].flags;
+    return (grad || flags & OUT) && !(flags & (WHOLE | BYTES | BIT_EXACT));
 }
 
 static int test_call(const struct call *f, int thorough)

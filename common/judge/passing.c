@@ -56,7 +56,7 @@ struct results results_of(const struct call *f)
     struct results all = {0, 0};
 
     FOR_RESULTS (f, i, grad)
-        if (!(f->op->arg[i].flags & SAVED))
+        if (grad || f->op->arg[i].flags & OUT)
             X_OR_G_BIT(all, grad) |= UINT64_C(1) << i;
     return all;
 }

@@ -6,6 +6,8 @@
 
 static const char *const decays[] = {"all", "alternate", NULL};
 
+static const char *const fills[] = {"normal", "tiny", NULL};
+
 static const struct param params[] = {
     [ADAMW_N] = SIZE_PARAM("parameters", 'N', 1 << 20, "parameters in all"),
     [ADAMW_TENSORS] =
@@ -19,10 +21,28 @@ static const struct param params[] = {
     [ADAMW_BETA2] = REAL_PARAM("beta2", 0.999, 0, 0.999999, "decay rate of v"),
     [ADAMW_EPS] = REAL_PARAM("eps", 1e-8, 1e-30, 1e3, "added to the root of v"),
     [ADAMW_WEIGHT_DECAY] = REAL_PARAM("weight_decay", 0.01, 0, 1e3, "decay of p, times lr"),
+    [ADAMW_FILL] =
+        ASIDE_PARAM("fill", fills, 0, "how g, m and v are drawn: N(0, 1), or mostly small"),
 };
 
 OF_CALL(int, has_master, f->choice[ADAMW_MASTER])
 OF_CALL(int, no_master, !has_master(f))
+
+/* Tiny ones show eps: elements are N(0, 1) times 1e-8, 1, 1e-3 and 1e-12. */
+static double draw(const struct call *f, uint64_t key, int64_t i)
+{
+    static const double size[] = {1e-8, 1, 1e-3, 1e-12};
+    return draw_normal(key, i) * (f->choice[ADAMW_FILL] ? size[i % COUNT(size)] : 1);
+}
+
+static void draw_g(const struct call *f, int arg, uint64_t key, double *x)
+{
+    const int64_t N = op_count(f, arg);
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < N; i++)
+        x[i] = draw(f, key, i);
+}
 
 /* A mean of squares is not negative. */
 static void draw_v(const struct call *f, int arg, uint64_t key, double *v)
@@ -31,13 +51,13 @@ static void draw_v(const struct call *f, int arg, uint64_t key, double *v)
 
     #pragma omp parallel for
     for (int64_t i = 0; i < N; i++)
-        v[i] = pow(draw_normal(key, i), 2);
+        v[i] = pow(draw(f, key, i), 2);
 }
 
 static const struct arg args[] = {
     ARG(adamw, p, "N", IN | PARAMETER, NORMAL, .when = no_master),
-    ARG(adamw, g, "N", IN, NORMAL),
-    ARG(adamw, m, "N", IN | WIDE, NORMAL),
+    ARG(adamw, g, "N", IN, .draw = draw_g),
+    ARG(adamw, m, "N", IN | WIDE, .draw = draw_g),
     ARG(adamw, v, "N", IN | WIDE, .draw = draw_v),
     ARG(adamw, master, "N", IN | WIDE | PARAMETER, NORMAL, .when = has_master),
     ARG(adamw, p_next, "N", OUT),
@@ -73,7 +93,8 @@ const struct op op_adamw = {
                "p <- p - lr (m^ / (sqrt(v^) + eps) + weight_decay p)",
     .source = "common/ops/adamw.h",
     SIGNATURE(adamw, params, args),
-    .cases = "parameters=1 master=no,yes; parameters=33 step=1,2,1000; " STRONG
+    .cases = "parameters=1 master=no,yes; parameters=33 step=1,2,1000; "
+             "fill=tiny parameters=75 step=1,5; " STRONG
              "parameters=500 tensors=1,7 step=3 decay=all,alternate master=no,yes",
     .shapes = STRONG
     "decay=alternate master=no,yes parameters=2,31,257,1031 tensors=1,2,33,319,320; " STRONG

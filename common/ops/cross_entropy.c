@@ -4,6 +4,8 @@
 #include "common/call/op.h"
 #include "common/ops/cross_entropy.h"
 
+static const char *const d_rows[] = {"drawn", "zero", NULL};
+
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 512, "rows of logits"),
     SIZE_PARAM("vocabulary", 'V', 4096, "logits of a row"),
@@ -11,6 +13,8 @@ static const struct param params[] = {
                 "the target of rows that do not count"),
     REAL_PARAM("label_smoothing", 0, 0, 1, "share of a target that goes to all alike"),
     FILL_PARAM(fill_names, "logits"),
+    [CROSS_D_ROWS] = ASIDE_PARAM("d_rows", d_rows, 0,
+                                 "gradients of row_loss and lse; zero: as where only loss is used"),
 };
 
 static const struct axis axes[] = {{'O', "one"}, {0}};
@@ -18,12 +22,26 @@ static const struct axis axes[] = {{'O', "one"}, {0}};
 /* But the gradient knows how many rows count. */
 OF_CALL(const char *, each, ((void)f, "R"))
 
+OF_CALL(enum fill, fill_of_rows, f->choice[CROSS_D_ROWS] ? ZERO : NORMAL)
+
+/* Some rows behind the first are ignored. */
+static void draw_target(const struct call *f, int arg, uint64_t key, double *x)
+{
+    const int64_t n = op_count(f, arg);
+    const uint64_t ignored = draw_key(key, "ignored");
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        x[i] = i && draw_uniform(ignored, i) < 0.125 ? (double)DIM(f, 'I')
+                                                     : floor(draw_uniform(key, i) * DIM(f, 'V'));
+}
+
 static const struct arg args[] = {
     ARG(cross_entropy, logits, "RV", IN | DIFF | BELOW, NORMAL, .fill_choice = "fill"),
-    ARG(cross_entropy, target, "R", IN | WHOLE, INDEX),
+    ARG(cross_entropy, target, "R", IN | WHOLE, INDEX, .draw = draw_target),
     ARG(cross_entropy, loss, "O", OUT | DIFF | WIDE),
-    ARG(cross_entropy, row_loss, "R", OUT | DIFF | WIDE, .sample = each),
-    ARG(cross_entropy, lse, "R", OUT | DIFF | WIDE, .sample = each),
+    ARG(cross_entropy, row_loss, "R", OUT | DIFF | WIDE, .fill_of = fill_of_rows, .sample = each),
+    ARG(cross_entropy, lse, "R", OUT | DIFF | WIDE, .fill_of = fill_of_rows, .sample = each),
     ARG(cross_entropy, top, "R", SAVED | WIDE, .sample = each),
     ARG(cross_entropy, sum, "R", SAVED | WIDE, .sample = each),
     ARG(cross_entropy, count, "O", SAVED | WHOLE),
@@ -76,6 +94,7 @@ const struct op op_cross_entropy = {
     .cases = "rows=1 vocabulary=1; rows=3 vocabulary=1 ignore_index=0; rows=4 vocabulary=2; "
              "rows=7 vocabulary=33 label_smoothing=0,0.1; rows=3 vocabulary=257; "
              "rows=40 vocabulary=5 ignore_index=2 label_smoothing=0,0.3; "
+             "rows=48 vocabulary=19 label_smoothing=0,0.1 d_rows=zero; "
              "rows=2 vocabulary=1024 label_smoothing=1; rows=41 vocabulary=1 label_smoothing=0.17; "
              "fill=masked,shifted,outliers rows=15 vocabulary=1,5,67 label_smoothing=0,0.1; "
              "fill=masked,shifted,outliers rows=8 vocabulary=2500",

@@ -10,4 +10,3 @@ const struct impl *const WRONG(scan)[] = {NULL};
 const struct impl *const WRONG(silu)[] = {NULL};
 const struct impl *const WRONG(relu)[] = {NULL};
 const struct impl *const WRONG(swiglu)[] = {NULL};
-const struct impl *const WRONG(adamw)[] = {NULL};

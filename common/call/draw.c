@@ -44,11 +44,8 @@ enum fill op_fill(const struct call *f, int arg)
     static const struct {
         const char *name;
         enum fill fill;
-    } fills[] = {{"masked", MASKED},
-                 {"shifted", SHIFTED},
-                 {"outliers", OUTLIERS},
-                 {"offset", OFFSET},
-                 {"tiny", TINY_ROWS}};
+    } fills[] = {{"masked", MASKED}, {"shifted", SHIFTED}, {"outliers", OUTLIERS},
+                 {"offset", OFFSET}, {"tiny", TINY_ROWS},  {"wide", WIDE_RANGE}};
     const struct arg *a = &o->arg[arg];
     int place;
 
@@ -137,6 +134,7 @@ void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, doubl
         case SHIFTED: x[i] = 1e4 + draw_normal(key, i); break;
         case OUTLIERS: x[i] = draw_outliers(key, i, columns); break;
         case OFFSET: x[i] = 1e3 + draw_normal(key, i); break;
+        case WIDE_RANGE: x[i] = 100 * draw_normal(key, i); break;
         case TINY_ROWS: x[i] = draw_tiny(key, i, columns); break;
         }
     }

@@ -1,4 +1,5 @@
-/* Kernels of transpose, stencil1d, stencil2d, histogram, reduce, scan, silu, relu, swiglu, adamw that are wrong (wrong.h). */
+/* Kernels of transpose, stencil1d, stencil2d, histogram, reduce, scan, silu, relu, swiglu, adamw that
+ * are wrong (wrong.h). */
 #include "common/ops/elementwise.h"
 #include "common/ops/histogram.h"
 #include "common/ops/reduce.h"
@@ -527,17 +528,27 @@ static void exchange(void **x)
 WRONG_CALL(swiglu_exchanged, "y = a silu(b): gate and value are exchanged",
            (exchange(g.arg), exchange(g.grad)));
 
-/* The gate is no slope's: y = sigmoid(a) b. */
-static int swiglu_glu_forward(const struct call *f)
+static int swiglu_of(const struct call *f, real (*gate)(real a))
 {
-    const struct swiglu *p = ARGS(f, swiglu);
-    const num *a = p->a, *b = p->b;
-    num *y = p->y;
+    const num *a = ARGS(f, swiglu)->a, *b = ARGS(f, swiglu)->b;
+    num *y = ARGS(f, swiglu)->y;
     for (int64_t i = 0; i < DIM(f, 'M') * DIM(f, 'D'); i++)
-        y[i] = store(sigmoid(load(a[i])) * load(b[i]));
+        y[i] = store(gate(load(a[i])) * load(b[i]));
     return 0;
 }
+
+static int swiglu_glu_forward(const struct call *f)
+{
+    return swiglu_of(f, sigmoid);
+}
 WRONG_PASSES(swiglu_is_glu, "y = sigmoid(a) b", swiglu_glu_forward, right_backward);
+
+static int swiglu_by_exp(const struct call *f)
+{
+    return swiglu_of(f, silu_by_exp);
+}
+WRONG_PASSES(swiglu_overflows, "y = a exp(a) / (1 + exp(a)) b, which overflows", swiglu_by_exp,
+             right_backward);
 
 static void swiglu_without_b(const struct call *f)
 {
@@ -558,7 +569,7 @@ static void swiglu_of_gate(const struct call *f)
 WRONG_AFTER(swiglu_gate_is_constant, "da takes the sigmoid for a constant", BACKWARD,
             swiglu_of_gate);
 
-WRONG_KERNELS(swiglu, &swiglu_exchanged, &swiglu_is_glu, &swiglu_da_without_b,
+WRONG_KERNELS(swiglu, &swiglu_exchanged, &swiglu_is_glu, &swiglu_overflows, &swiglu_da_without_b,
               &swiglu_gate_is_constant);
 
 /* ---- adamw ---- */

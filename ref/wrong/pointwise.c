@@ -99,20 +99,20 @@ static int64_t below_radius(int64_t i, int64_t k, int64_t n, int64_t R)
     return k - i < R || R == 0;
 }
 
-/* The mean around element (i, j) of x [H,W], with radius `down` and `along`. */
+/* The mean around element (i, j) of x [H,W], with radius `down` and `across`. */
 static real stencil_mean(const num *x, int64_t i, int64_t j, const int64_t size[2],
                          const int64_t radius[2], const struct stencil_way *way)
 {
-    const int64_t H = size[0], W = size[1], down = radius[0], along = radius[1];
+    const int64_t H = size[0], W = size[1], down = radius[0], across = radius[1];
     real sum = 0, inside = 0;
 
     for (int64_t k = i > down ? i - down : 0; k < H && k <= i + down; k++)
-        for (int64_t l = j > along ? j - along : 0; l < W && l <= j + along; l++) {
-            const real w = (real)(way->weight(i, k, H, down) * way->weight(j, l, W, along));
+        for (int64_t l = j > across ? j - across : 0; l < W && l <= j + across; l++) {
+            const real w = (real)(way->weight(i, k, H, down) * way->weight(j, l, W, across));
             sum += w * load(x[k * W + l]);
             inside += w;
         }
-    return sum / (way->inside ? inside : (real)(2 * down + 1) * (real)(2 * along + 1));
+    return sum / (way->inside ? inside : (real)(2 * down + 1) * (real)(2 * across + 1));
 }
 
 static int stencil(const struct call *f, const num *x, num *y, const struct stencil_way *way)

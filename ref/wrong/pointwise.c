@@ -9,12 +9,6 @@
 #include "common/ops/transpose.h"
 #include "ref/wrong/wrong.h"
 
-/* What loops over whole tiles of `by` have of n, where there is a whole one. */
-static int64_t whole(int64_t n, int64_t by)
-{
-    return n < by ? n : n / by * by;
-}
-
 /* ---- transpose ---- */
 
 /* The elements as they lie in x. */
@@ -155,7 +149,6 @@ WRONG_KERNELS(stencil2d, &stencil_edges_repeat, &stencil_mean_inside, &stencil_h
 
 /* ---- histogram ---- */
 
-/* Change the counts of each element for which there is a change. */
 static void last_bin_closed(const struct call *f)
 {
     const struct histogram *a = ARGS(f, histogram);
@@ -279,7 +272,7 @@ static void sum_rounded(const struct call *f)
 WRONG_AFTER(reduce_bf16_sum, "the sum is rounded to bf16 at each addition", FORWARD, sum_rounded,
             .declines = reduces_sum);
 
-/* fmaxf(), of a row that has no other element NaN's -inf. */
+/* By fmaxf(): -inf where all elements are NaN. */
 static void max_of_numbers(const struct call *f)
 {
     const struct rows s = rows_of(f);
@@ -338,7 +331,8 @@ WRONG_KERNELS(reduce, &reduce_padded_mean, &reduce_tail_lost, &reduce_bf16_sum,
 WRONG_CALL(scan_other_kind, "inclusive sums for exclusive ones, and those for these",
            g.choice[SCAN_KIND] = !g.choice[SCAN_KIND]);
 
-/* Scans of chunks, each by itself; the first sum of each has `carries` times those before it. */
+/* Scans of chunks: what a chunk begins with is `carry` of what the one before began with and of its
+ * sum; from the row's end where step is negative. */
 enum { SCAN_CHUNK = 512 };
 static void scan_chunks(const struct call *f, const num *from, num *to, int64_t step,
                         real (*carry)(real all, real chunk))

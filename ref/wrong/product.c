@@ -17,12 +17,6 @@ static real element_of_B(const struct call *f, const num *B, int64_t k, int64_t 
     return load(B[f->choice[GEMM_TRANSPOSE_B] ? n * DIM(f, 'K') + k : k * DIM(f, 'N') + n]);
 }
 
-/* What loops over whole tiles of `by` have of n, where there is a whole one. */
-static int64_t whole(int64_t n, int64_t by)
-{
-    return n < by ? n : n / by * by;
-}
-
 /* What one element of C is: the sum over these terms of A and B, and what is done with it. */
 struct gemm_way {
     real (*sum)(const struct call *f, const num *A, const num *B, int64_t m, int64_t n);

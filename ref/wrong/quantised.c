@@ -178,7 +178,7 @@ static float weight_at(const struct call *f, int64_t i)
     return (float)load(((const num *)ARGS(f, quantise)->w)[i]);
 }
 
-/* q8_0, with what a code is of x, d and 1 / d; d is a quotient of the largest by `largest`. */
+/* How q8_0 is made: the code of x and 1 / d, and d. */
 struct q8_way {
     float (*code)(float x, float inverse);
     float codes;   /* what the largest is divided by */

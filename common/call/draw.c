@@ -44,11 +44,9 @@ enum fill op_fill(const struct call *f, int arg)
     static const struct {
         const char *name;
         enum fill fill;
-    } fills[] = {{"masked", MASKED},
-                 {"shifted", SHIFTED},
-                 {"outliers", OUTLIERS},
-                 {"offset", OFFSET},
-                 {"tiny", TINY_ROWS}};
+    } fills[] = {{"masked", MASKED}, {"shifted", SHIFTED}, {"outliers", OUTLIERS},
+                 {"offset", OFFSET}, {"tiny", TINY_ROWS},  {"wide", WIDE_RANGE},
+                 {"spikes", SPIKES}};
     const struct arg *a = &o->arg[arg];
     int place;
 
@@ -115,6 +113,18 @@ static double draw_tiny(uint64_t key, int64_t i, int64_t columns)
     return size[hard_at(key, i, columns).row % COUNT(size)] * draw_normal(key, i);
 }
 
+static double draw_wide(uint64_t key, int64_t i)
+{
+    const double x = draw_normal(key, i);
+    return draw_uniform(draw_key(key, "wide"), i) < 0.5 ? 100 * fabs(x) : x;
+}
+
+static double draw_spikes(uint64_t key, int64_t i)
+{
+    const int spike = (int)(32 * draw_uniform(draw_key(key, "spikes"), i / 32));
+    return (i % 32 == spike ? 30 : 1) * draw_normal(key, i);
+}
+
 void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, double *x)
 {
     const struct op *o = f->op;
@@ -137,6 +147,8 @@ void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, doubl
         case SHIFTED: x[i] = 1e4 + draw_normal(key, i); break;
         case OUTLIERS: x[i] = draw_outliers(key, i, columns); break;
         case OFFSET: x[i] = 1e3 + draw_normal(key, i); break;
+        case WIDE_RANGE: x[i] = draw_wide(key, i); break;
+        case SPIKES: x[i] = draw_spikes(key, i); break;
         case TINY_ROWS: x[i] = draw_tiny(key, i, columns); break;
         }
     }

@@ -128,8 +128,24 @@ enum {
  * some that are 1e4; in the next row these are 1e30.
  *
  * Two show what is added to a row's mean square, or subtracted from it: OFFSET is 1e3 + N(0, 1), and
- * the rows of TINY_ROWS are N(0, 1) times 1e-8, 1, 1e-3 and 1e-15. */
-enum fill { ZERO, NORMAL, FAN, UNIT, GATE, INDEX, MASKED, SHIFTED, OUTLIERS, OFFSET, TINY_ROWS };
+ * the rows of TINY_ROWS are N(0, 1) times 1e-8, 1, 1e-3 and 1e-15.  WIDE_RANGE is N(0, 1), but
+ * half of its elements are 100 |N(0, 1)|: of many exp() is no float.  Of 32 elements of SPIKES one is 30 times as large as N(0, 1), which
+ * shows a scale for all 32. */
+enum fill {
+    ZERO,
+    NORMAL,
+    FAN,
+    UNIT,
+    GATE,
+    INDEX,
+    MASKED,
+    SHIFTED,
+    OUTLIERS,
+    OFFSET,
+    TINY_ROWS,
+    WIDE_RANGE,
+    SPIKES
+};
 
 /* One tensor of an operation.  The shape is one capital letter for each
  * axis, slowest first: "TBD" is [time][batch][width], always dense. */

@@ -1,7 +1,7 @@
 /* silu, relu, swiglu: element by element, all tensors [M,D].
  *
  *     silu      y = x / (1 + exp(-x))
- *     relu      y = max(x, 0), whose slope at 0 is 0
+ *     relu      y = max(x, 0), whose slope at 0 is 0; NaN stays, with slope 1, as in PyTorch
  *     swiglu    y = silu(a) b
  */
 struct unary { /* silu, relu */

@@ -2,10 +2,13 @@
 #include "common/ops/gemm_quantised.h"
 #include "common/ops/quantised_op.h"
 
+static const char *const fills[] = {"normal", "spikes", NULL};
+
 static const struct param params[] = {
     QUANTISED_PARAMS(quantised_data, "N(0, 1 / dim_in) about, random bytes, or hard blocks"),
     [GEMM_QUANTISED_M] = SIZE_PARAM("rows", 'M', 1, "rows of x"),
     [GEMM_QUANTISED_L] = SIZE_PARAM("weights", 'L', 1, "matrices W, each with an x and a y"),
+    ASIDE_PARAM("fill", fills, 0, "how x is drawn: N(0, 1), or one of 32 is 30 times as large"),
 };
 
 /* One matrix needs no axis of them. */
@@ -42,7 +45,7 @@ static const struct arg args[] = {
     ARG(gemm_quantised, offset, "A", IN | WIDE | SCALES, .shape_of = of_one,
         .when = quantised_is_double, .draw = draw_scales),
     ARG(gemm_quantised, x, "MK", IN | DIFF | NOT_BACK, NORMAL, .shape_of = of_x,
-        .sample = sample_of_x),
+        .fill_choice = "fill", .sample = sample_of_x),
     ARG(gemm_quantised, y, "MN", OUT | DIFF, .shape_of = of_y, .sample = sample_of_y),
 };
 
@@ -77,7 +80,8 @@ const struct op op_gemm_quantised = {
         EITHER_NF4 " rows=1,3 dim_out=1,3 dim_in=1,63,65,100" EACH_DATA EITHER_NF4
     " rows=2 dim_out=7 dim_in=700 block=32,128,256; " K_QUANTS
     ",q8_0 weights=3 rows=1,5 dim_out=6 dim_in=512; " EITHER_NF4
-    " weights=2,3 rows=2 dim_out=5 dim_in=65,96",
+    " weights=2,3 rows=2 dim_out=5 dim_in=65,96; "
+    "fill=spikes format=q4_k,q6_k,q8_0 rows=3 dim_out=33 dim_in=256",
     .shapes = K_QUANTS ",q8_0 rows=1,2,7,8,9,16,31,64,65 dim_out=131 dim_in=1024; " K_QUANTS
                        ",q8_0 rows=129 dim_out=65 dim_in=768; "
                        "format=nf4 rows=1,16,33,65 dim_out=129 dim_in=1024; "

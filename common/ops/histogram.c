@@ -61,7 +61,8 @@ const struct op op_histogram = {
     SIGNATURE(histogram, params, args),
     .axis = axes,
     .cases = "size=1 bins=1" EACH_DATA "size=7 bins=3" EACH_DATA "size=1000 bins=10" EACH_DATA
-             "size=3001 bins=256" EACH_DATA "size=9001 bins=50021" EACH_DATA,
+             "size=3001 bins=256" EACH_DATA "size=9001 bins=50021" EACH_DATA
+             "size=3001 bins=1000003 data=uniform",
     .shapes = "size=31 bins=33" EACH_DATA "size=65536 bins=257" EACH_DATA
               "size=100003 bins=7" EACH_DATA "size=20000 bins=5000" EACH_DATA
               "size=20000 bins=40000 data=uniform,wild; size=5000 bins=58109 data=uniform; "

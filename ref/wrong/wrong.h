@@ -38,6 +38,12 @@ static inline int right_backward(const struct call *f)
     return right_pass(f, BACKWARD);
 }
 
+/* What loops over whole tiles of `by` have of n, where there is a whole one. */
+static inline int64_t whole(int64_t n, int64_t by)
+{
+    return n < by ? n : n / by * by;
+}
+
 static inline size_t right_work(const struct call *f, enum pass p)
 {
     const struct impl *k = op_kernels(f->op, f->backend)[0];

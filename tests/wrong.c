@@ -30,7 +30,7 @@ static int refused(struct question *q, const struct call *f, char said[200])
 
     FOR_RESULTS (f, i, grad) {
         struct bounds bounds;
-        if (found || f->op->arg[i].flags & SAVED)
+        if (found || (f->op->arg[i].flags & (OUT | SAVED)) == SAVED)
             continue;
         const struct tensor_pair pair = {f, i, grad, tensors_values(got, i, grad),
                                          truth_wants(&q->truth, i, grad)};

@@ -108,7 +108,7 @@ static struct sizes sizes_of(const struct call *f, unsigned wrong)
         .dropout = attention_dropout(f),
         .scale = (real)attention_scale(f),
         .cap = (real)f->real[ATTENTION_SOFTCAP],
-        .keep = wrong & KEPT_BY_1 ? 1 : 1 / (1 - (real)f->real[ATTENTION_DROPOUT]),
+        .keep = wrong & KEPT_BY_1 ? 1 : (real)(1 / (1 - f->real[ATTENTION_DROPOUT])),
         .wrong = wrong,
     };
     if (wrong & TOP_LEFT)
@@ -145,10 +145,12 @@ static int64_t last_of(const struct sizes *c, int64_t i)
 
 static real times(const num *x, const num *y, int64_t n)
 {
-    real sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += load(x[i]) * load(y[i]);
-    return sum;
+    real a[ATTENTION_MAX_WIDTH], b[ATTENTION_MAX_WIDTH];
+    for (int64_t i = 0; i < n; i++) {
+        a[i] = load(x[i]);
+        b[i] = load(y[i]);
+    }
+    return dot(a, b, n);
 }
 
 static real capped(const struct sizes *c, real s, real *slope)
@@ -192,7 +194,7 @@ static void mean_of_all(const struct sizes *c, int64_t b, int64_t h, real *o)
             o[e] += load(((const num *)c->a->v)[key(c, b, j, h) * c->E + e]) / (real)c->S;
 }
 
-/* The weight of key j, relative to the running maximum; in keys of 8, what is there shrinks with it. */
+/* The sums of a row so far, relative to the maximum so far. */
 struct running {
     real maximum, sum, *o;
 };
@@ -211,12 +213,13 @@ static real forward_row(const struct sizes *c, int64_t b, int64_t h, int64_t i, 
 {
     const real *sinks = c->a->sinks;
     const int64_t first = first_of(c, i), last = last_of(c, i);
-    struct running r = {-INFINITY, 0, o};
+    const int64_t block = c->wrong & NOT_RESCALED ? 8 : c->S;
+    struct running r = {sinks ? sinks[h] : -INFINITY, sinks ? 1 : 0, o};
     real slope;
 
     memset(o, 0, (size_t)c->E * sizeof *o);
-    for (int64_t from = first; from < last; from += 8) {
-        const int64_t to = from + 8 < last ? from + 8 : last;
+    for (int64_t from = first; from < last; from += block) {
+        const int64_t to = from + block < last ? from + block : last;
         real maximum = r.maximum;
         for (int64_t j = from; j < to; j++)
             maximum = max_or_nan(s[j] = score(c, b, h, i, j, &slope), maximum);
@@ -227,14 +230,10 @@ static real forward_row(const struct sizes *c, int64_t b, int64_t h, int64_t i, 
             const real p = s[j] == -INFINITY ? 0 : exp(s[j] - maximum);
             const int here = kept(c, b, h, i, j);
             r.sum += c->wrong & SUM_OF_KEPT && !here ? 0 : p;
-            for (int64_t e = 0; p != 0 && here && e < c->E; e++)
-                o[e] += p * c->keep * load(((const num *)c->a->v)[key(c, b, j, h) * c->E + e]);
+            const real weight = here ? p * c->keep : 0;
+            for (int64_t e = 0; weight != 0 && e < c->E; e++)
+                o[e] += weight * load(((const num *)c->a->v)[key(c, b, j, h) * c->E + e]);
         }
-    }
-    if (sinks) {
-        if (sinks[h] > r.maximum)
-            step(c, &r, sinks[h]);
-        r.sum += exp(sinks[h] - r.maximum);
     }
     if (r.maximum == -INFINITY || r.sum == 0) {
         if (c->wrong & SEES_ALL)
@@ -312,12 +311,14 @@ static void pair(const struct sizes *c, const struct sums *g, int64_t b, int64_t
     const real z = kept(c, b, h, i, j) ? c->keep : 0;
     const real dp = z * times(d_o, (const num *)c->a->v + k * c->E, c->E);
     const real ds = P * (dp - delta), du = ds * slope;
+    const real by_dq = (c->wrong & DQ_UNSCALED ? 1 : c->scale) * du;
+    const real by_dk = (c->wrong & DK_TWICE ? c->scale : 1) * (c->scale * du);
     for (int64_t d = 0; d < c->D && du != 0; d++) {
         const real by_k = load(((const num *)c->a->k)[k * c->D + d]);
         const real by_q = load(((const num *)c->a->q)[q * c->D + d]);
-        g->dq[q * c->D + d] += (c->wrong & DQ_UNSCALED ? 1 : c->scale) * du * by_k;
+        g->dq[q * c->D + d] += by_dq * by_k;
         if (!other_head)
-            g->dk[k * c->D + d] += (c->wrong & DK_TWICE ? c->scale : 1) * c->scale * du * by_q;
+            g->dk[k * c->D + d] += by_dk * by_q;
     }
     for (int64_t e = 0; e < c->E && !other_head; e++)
         g->dv[k * c->E + e] += P * (c->wrong & DV_OF_ALL ? 1 : z) * load(d_o[e]);

@@ -62,12 +62,12 @@ static int run_backward(const struct call *f, unsigned wrong)
             for (int64_t t = T - 1; t >= 0; t--) {
                 const int64_t i = (b * T + t) * N + n;
                 const real before = t > 0 ? s[i - N] : s0[b * N + n], kt = load(k[i]);
-                const real bent = wrong & SLOPE_BEFORE ? before : s[i];
+                const real of_slope = wrong & SLOPE_BEFORE ? before : s[i];
                 if (wrong & CHUNKS_APART && (t + 1) % 16 == 0)
                     ds = 0;
                 dq[i] = store(load(dy[i]) * s[i]);
                 ds += load(dy[i]) * load(q[i]);
-                const real da = wrong & NO_TANH ? ds : ds * (1 - bent * bent);
+                const real da = wrong & NO_TANH ? ds : ds * (1 - of_slope * of_slope);
                 dv[i] = store(da * kt);
                 const real of = wrong & DK_OF_V ? 0 : wrong & DK_AFTER ? s[i] : before;
                 dk[i] = store(da * (load(v[i]) - 2 * kt * of));

@@ -48,13 +48,13 @@ enum {
 };
 
 /* The gradients of k, v, q and z, [T B,P] each, by the right cell. */
-static int cell_back(const struct call *f, num *dp[4], void **room)
+static int cell_back(const struct call *f, num *dp[4], void **workspace)
 {
     const int64_t n = DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P');
     struct call c = e74_cell_call(f, (void *[]){f->work, f->work, f->work, f->work}, NULL);
     c.kernel = op_kernels(c.op, c.backend)[0];
     const size_t bytes = ((size_t)n * 4 * sizeof(num) + 63) / 64 * 64;
-    char *at = *room = calloc(bytes + op_work(&c, BACKWARD), 1);
+    char *at = *workspace = calloc(bytes + op_work(&c, BACKWARD), 1);
 
     if (!at)
         return 1;
@@ -112,9 +112,9 @@ static int run_backward(const struct call *f, unsigned wrong)
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
     const int64_t n = DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'D');
     num *dp[4] = {NULL};
-    void *room = NULL;
+    void *workspace = NULL;
     real *dx = calloc((size_t)n, sizeof *dx);
-    const int e = !dx || cell_back(f, dp, &room);
+    const int e = !dx || cell_back(f, dp, &workspace);
     const struct projection all[] = {{a->W_k, dp[0], g->W_k},
                                      {a->W_v, dp[1], g->W_v},
                                      {a->W_q, dp[2], g->W_q},
@@ -131,7 +131,7 @@ static int run_backward(const struct call *f, unsigned wrong)
         ((num *)g->x)[i] = store(dx[i]);
     if (!e)
         bias_back(f, dp[3], wrong);
-    free(room);
+    free(workspace);
     free(dx);
     return e;
 }

@@ -57,6 +57,9 @@ enum {
     DZ_INSIDE = 1 << 15,      /* dz without the outside */
     NO_DV = 1 << 16,          /* d_V0 without the query's part */
     DK_OF_WRITE = 1 << 17,    /* dk without what was read by it */
+    NO_EPS = 1 << 19,         /* k^ = k / |k| */
+    EPS_INSIDE = 1 << 20,     /* k^ = k / sqrt(k k + eps) */
+    AT_LEAST_EPS = 1 << 21,   /* k^ = k / max(|k|, eps) */
     LAST_W_R = 1 << 18        /* d_W_r of the last sequence */
 };
 
@@ -109,8 +112,8 @@ struct step {
     real *states, *P; /* of all steps: [T + 1][M]; what f was applied to, [M] */
 };
 
-/* Room for all, to be freed by its first; NULL: there is none. */
-static real *room(const struct sizes *c, struct step *s)
+/* Memory for all, to be freed by its first; NULL: there is none. */
+static real *workspace_of(const struct sizes *c, struct step *s)
 {
     const int64_t most = c->N > c->L ? c->N : c->L;
     real *at = calloc((size_t)(17 * most + c->L * c->N + (c->T + 3) * c->M), sizeof *at);
@@ -153,6 +156,20 @@ static void begin(const struct sizes *c, struct step *s, int64_t bh)
         s->W_r[i] = load(((const num *)c->a->W_r)[bh % c->H * c->M + i]);
 }
 
+/* What k is divided by, of its square. */
+static real divisor_of(const struct sizes *c, real square)
+{
+    const real eps = (real)E74_EPSILON, length = sqrt(square);
+
+    if (c->wrong & RAW_KEY)
+        return 1;
+    if (c->wrong & EPS_INSIDE)
+        return sqrt(square + eps);
+    if (c->wrong & AT_LEAST_EPS)
+        return length > eps ? length : eps;
+    return c->wrong & NO_EPS ? length : length + eps;
+}
+
 static void keys(const struct sizes *c, struct step *s, int64_t t, int64_t bh)
 {
     const num *k = c->a->k, *v = c->a->v ? c->a->v : k, *q = c->a->q ? c->a->q : k, *z = c->a->z;
@@ -165,8 +182,7 @@ static void keys(const struct sizes *c, struct step *s, int64_t t, int64_t bh)
         s->z[i] = z ? load(z[at + i]) : 1;
     }
     for (int64_t from = 0; from < N; from += c->group) {
-        const real length = sqrt(dot(s->k + from, s->k + from, c->group));
-        const real divisor = c->wrong & RAW_KEY ? 1 : length + (real)E74_EPSILON;
+        const real divisor = divisor_of(c, dot(s->k + from, s->k + from, c->group));
         for (int64_t i = from; i < from + c->group; i++) {
             s->khat[i] = s->k[i] / divisor;
             s->u[i] = c->inside ? s->z[i] * s->khat[i] : s->khat[i];
@@ -231,7 +247,7 @@ static int run_forward(const struct call *f, unsigned wrong)
     real *last = c.a->S_T ? c.a->S_T : c.a->U_T;
     num *out = c.a->out, *y = c.a->y;
     struct step s;
-    real *work = e ? NULL : room(&c, &s);
+    real *work = e ? NULL : workspace_of(&c, &s);
 
     if (!work)
         return e ? e : 1;
@@ -268,9 +284,9 @@ static void nonlinearity_back(const struct sizes *c, struct step *s, int64_t t)
     } else if (c->nonlin >= E74_RMSNORM) {
         const real norm = norm_of(c, s->P), mean = c->nonlin == E74_RMSNORM ? 1 / (real)c->M : 1;
         const real *right = s->states + (t + 1) * c->M, GS = dot(G, right, c->M);
-        const real along = norm > 0 && !(c->wrong & NORM_IS_CONSTANT) ? mean * GS / norm : 0;
+        const real radial = norm > 0 && !(c->wrong & NORM_IS_CONSTANT) ? mean * GS / norm : 0;
         for (int64_t j = 0; j < c->M; j++)
-            G[j] = G[j] / (norm + (real)E74_EPSILON) - along * right[j];
+            G[j] = G[j] / (norm + (real)E74_EPSILON) - radial * right[j];
     }
 }
 
@@ -339,11 +355,11 @@ static void put_gradients(const struct sizes *c, const struct step *s, int64_t a
     for (int64_t from = 0; from < c->N; from += c->group) {
         const real *k = s->k + from, *dkhat = s->dkhat + from;
         const real length = sqrt(dot(k, k, c->group)), divisor = length + (real)E74_EPSILON;
-        const real along = length > 0 && !(c->wrong & KEY_AS_IS)
+        const real radial = length > 0 && !(c->wrong & KEY_AS_IS)
                                ? dot(k, dkhat, c->group) / (length * divisor * divisor)
                                : 0;
         for (int64_t i = from; i < from + c->group; i++)
-            dk[at + i] = store(s->dkhat[i] / divisor - along * s->k[i] +
+            dk[at + i] = store(s->dkhat[i] / divisor - radial * s->k[i] +
                                (dq || !tied ? 0 : s->dq[i]) + (dv || !tied ? 0 : s->dv[i]));
     }
     for (int64_t i = 0; i < c->N; i++) {
@@ -402,7 +418,7 @@ static int run_backward(const struct call *f, unsigned wrong)
 {
     const struct sizes c = sizes_of(f, wrong);
     struct step s;
-    real *work = room(&c, &s), *dy = calloc((size_t)(c.N + c.M), sizeof *dy);
+    real *work = workspace_of(&c, &s), *dy = calloc((size_t)(c.N + c.M), sizeof *dy);
 
     for (int64_t i = 0; work && dy && c.lowrank && i < c.H * c.M; i++)
         ((real *)c.g->W_r)[i] = 0;
@@ -426,6 +442,13 @@ WRONG_UNLESS(has_z_inside,
              "z is not inside")
 
 WRONG_BITS(cell_raw_key, "the key is not normalised", RAW_KEY, 0);
+WRONG_UNLESS(tiny_keys, f->choice[E74_FILL], "its keys do not show it")
+WRONG_BITS(cell_key_no_eps, "the key is divided by its norm, without eps", NO_EPS, 0,
+           .declines = tiny_keys);
+WRONG_BITS(cell_key_eps_inside, "eps is added under the root of the key's norm", EPS_INSIDE, 0,
+           .declines = tiny_keys);
+WRONG_BITS(cell_key_at_least_eps, "the key is divided by max(|k|, eps)", AT_LEAST_EPS, 0,
+           .declines = tiny_keys);
 WRONG_BITS(cell_one_norm, "blocks' keys are normalised by the norm of all of them", WHOLE_NORM, 0,
            .declines = has_blocks);
 WRONG_BITS(cell_reads_before, "y is read from the state before the step", READ_BEFORE, 0);
@@ -433,7 +456,7 @@ WRONG_BITS(cell_silu_alone, "out is silu(y), not y silu(y)", UNGATED, 0);
 WRONG_BITS(cell_adds_value, "v is added and not v - rho, as linear attention", ADDS_VALUE, 0);
 WRONG_BITS(cell_writes_modulated, "the step writes along z k^, not along k^", WRITES_U, 0,
            .declines = has_z_inside);
-WRONG_BITS(cell_bends_delta, "f is applied to the step's change alone", NONLIN_OF_DELTA, 0,
+WRONG_BITS(cell_f_of_delta, "f is applied to the step's change alone", NONLIN_OF_DELTA, 0,
            .declines = has_tanh);
 WRONG_BITS(cell_norm_of_row, "rmsnorm's mean is over n elements, not over the state's", NORM_OF_N, 0);
 WRONG_BITS(cell_key_as_is, "dk leaves out the slope of the key's norm", 0, KEY_AS_IS);
@@ -456,8 +479,8 @@ WRONG_BITS(cell_last_w_r, "d_W_r is not summed over the sequences", 0, LAST_W_R,
            .declines = has_rank);
 
 WRONG_KERNELS(e74_cell, &cell_zero_state, &cell_no_final_gradient, &cell_z_other_side,
-              &cell_raw_key, &cell_one_norm, &cell_reads_before, &cell_silu_alone,
-              &cell_adds_value, &cell_writes_modulated, &cell_bends_delta, &cell_norm_of_row,
+              &cell_raw_key, &cell_key_no_eps, &cell_key_eps_inside, &cell_key_at_least_eps, &cell_one_norm, &cell_reads_before, &cell_silu_alone,
+              &cell_adds_value, &cell_writes_modulated, &cell_f_of_delta, &cell_norm_of_row,
               &cell_key_as_is, &cell_norm_is_constant, &cell_chunks_apart, &cell_slope_before,
               &cell_no_slope, &cell_gate_is_constant, &cell_key_alone, &cell_dz_of_one_side,
               &cell_dv0_of_reads, &cell_dk_of_write, &cell_last_w_r);

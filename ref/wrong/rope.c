@@ -13,7 +13,7 @@ WRONG_CALL(rope_width_of_pairs, "the exponent is -i/D, not -2i/D",
            g.real[ROPE_THETA] = (sqrt)(f->real[ROPE_THETA]));
 
 /* y of x. */
-static int turned(const struct call *f, void *x, void *y)
+static int rotated(const struct call *f, void *x, void *y)
 {
     struct call g = *f;
     g.arg[PLACE(rope, x)] = x;
@@ -21,23 +21,23 @@ static int turned(const struct call *f, void *x, void *y)
     return right_pass(&g, FORWARD);
 }
 
-static int turns_on(const struct call *f)
+static int rotates_on(const struct call *f)
 {
-    return turned(f, f->grad[PLACE(rope, y)], f->grad[PLACE(rope, x)]);
+    return rotated(f, f->grad[PLACE(rope, y)], f->grad[PLACE(rope, x)]);
 }
-WRONG_PASSES(rope_back_is_forward, "backward turns by a, not by -a", right_forward, turns_on);
+WRONG_PASSES(rope_back_is_forward, "backward rotates by a, not by -a", right_forward, rotates_on);
 
-static int turns_back(const struct call *f)
+static int rotates_back(const struct call *f)
 {
     struct call g = *f;
     g.grad[PLACE(rope, y)] = f->arg[PLACE(rope, x)];
     g.grad[PLACE(rope, x)] = f->arg[PLACE(rope, y)];
     return right_pass(&g, BACKWARD);
 }
-WRONG_PASSES(rope_turns_back, "the sine has the other sign in both passes", turns_back, turns_on);
+WRONG_PASSES(rope_rotates_back, "the sine has the other sign in both passes", rotates_back, rotates_on);
 
-/* y is x, turned by angles of one's own. */
-static void turn(const struct call *f, const num *x, num *y, int direction,
+/* y is x, rotated by angles of one's own. */
+static void rotate(const struct call *f, const num *x, num *y, int direction,
                  real (*angle)(const struct call *f, int64_t t, int64_t h, int64_t i))
 {
     const int64_t T = DIM(f, 'T'), H = DIM(f, 'H'), D = DIM(f, 'D');
@@ -68,14 +68,14 @@ static real in_float(const struct call *f, int64_t t, int64_t h, int64_t i)
 static int float_forward(const struct call *f)
 {
     const struct rope *a = ARGS(f, rope);
-    turn(f, a->x, a->y, 1, in_float);
+    rotate(f, a->x, a->y, 1, in_float);
     return 0;
 }
 
 static int float_backward(const struct call *f)
 {
     const struct rope *g = GRADS(f, rope);
-    turn(f, g->y, g->x, -1, in_float);
+    rotate(f, g->y, g->x, -1, in_float);
     return 0;
 }
 WRONG_PASSES(rope_float_angles, "angles are products in float, 0.03 off at 10^6", float_forward,
@@ -90,14 +90,14 @@ static real of_bf16_position(const struct call *f, int64_t t, int64_t h, int64_t
 static int bf16_forward(const struct call *f)
 {
     const struct rope *a = ARGS(f, rope);
-    turn(f, a->x, a->y, 1, of_bf16_position);
+    rotate(f, a->x, a->y, 1, of_bf16_position);
     return 0;
 }
 
 static int bf16_backward(const struct call *f)
 {
     const struct rope *g = GRADS(f, rope);
-    turn(f, g->y, g->x, -1, of_bf16_position);
+    rotate(f, g->y, g->x, -1, of_bf16_position);
     return 0;
 }
 WRONG_PASSES(rope_bf16_positions, "positions are in bf16, which has 8 bits", bf16_forward,
@@ -112,19 +112,19 @@ static real of_head(const struct call *f, int64_t t, int64_t h, int64_t i)
 static int head_forward(const struct call *f)
 {
     const struct rope *a = ARGS(f, rope);
-    turn(f, a->x, a->y, 1, of_head);
+    rotate(f, a->x, a->y, 1, of_head);
     return 0;
 }
 
 static int head_backward(const struct call *f)
 {
     const struct rope *g = GRADS(f, rope);
-    turn(f, g->y, g->x, -1, of_head);
+    rotate(f, g->y, g->x, -1, of_head);
     return 0;
 }
 WRONG_PASSES(rope_heads_for_steps, "the position is the head's, as of [B,H,T,D]", head_forward,
              head_backward);
 
 WRONG_KERNELS(rope, &rope_other_pairs, &rope_no_offset, &rope_from_one, &rope_width_of_pairs,
-              &rope_back_is_forward, &rope_turns_back, &rope_float_angles, &rope_bf16_positions,
+              &rope_back_is_forward, &rope_rotates_back, &rope_float_angles, &rope_bf16_positions,
               &rope_heads_for_steps);

@@ -13,7 +13,8 @@ WRONG_UNLESS(has_left, f->choice[ATTENTION_MASK] == MASK_WINDOW && DIM(f, 'L') >
 WRONG_CALL(window_too_short, "a window of L keys has the query's own among them", DIM(&g, 'L') -= 1,
            .declines = has_left);
 
-WRONG_UNLESS(has_right, f->choice[ATTENTION_MASK] == MASK_WINDOW && DIM(f, 'R') > 0, "no right side")
+WRONG_UNLESS(has_right, f->choice[ATTENTION_MASK] == MASK_WINDOW && DIM(f, 'R') > 0,
+             "no right side")
 WRONG_CALL(window_without_right, "keys after the query's own are masked in every window",
            DIM(&g, 'R') = 0, .declines = has_right);
 
@@ -35,8 +36,8 @@ static int without_sink(const struct call *f)
     g.arg[PLACE(attention, sinks)] = NULL;
     return right_forward(&g);
 }
-WRONG_PASSES(sink_not_in_sum, "the sink is missing in the denominator", without_sink, right_backward,
-             .declines = has_sink);
+WRONG_PASSES(sink_not_in_sum, "the sink is missing in the denominator", without_sink,
+             right_backward, .declines = has_sink);
 
 static int without_dlse(const struct call *f)
 {
@@ -138,7 +139,8 @@ static int64_t first_of(const struct sizes *c, int64_t i)
 
 static int64_t last_of(const struct sizes *c, int64_t i)
 {
-    const int64_t last = attention_last(&c->window, i) - (c->wrong & STRICT && c->window.right == 0);
+    const int64_t last =
+        attention_last(&c->window, i) - (c->wrong & STRICT && c->window.right == 0);
     const int64_t whole = c->S / 8 * 8;
     return c->wrong & KEYS_LOST && c->S >= 8 && last > whole ? whole : last;
 }
@@ -350,7 +352,11 @@ static int run_backward(const struct call *f, unsigned wrong)
 
     if (!work)
         return 1;
-    const struct sums g = {d->o, work, work + q, work + q + k, c.a->bias ? d->bias : NULL,
+    const struct sums g = {d->o,
+                           work,
+                           work + q,
+                           work + q + k,
+                           c.a->bias ? d->bias : NULL,
                            c.a->sinks ? d->sinks : NULL};
     if (g.dbias)
         memset(g.dbias, 0, (size_t)(c.H * c.T * c.S) * sizeof *g.dbias);
@@ -393,7 +399,8 @@ WRONG_BITS(delta_of_all, "delta is sum P do.v, without the dropout", 0, DELTA_OF
            .declines = drops);
 WRONG_BITS(no_delta, "ds = P dp, without delta", 0, NO_DELTA);
 WRONG_BITS(last_sequence, "d_bias and d_sinks are not summed over the sequences", 0, LAST_SEQUENCE);
-WRONG_BITS(small_flushed, "backward has 0 for P below 2^-14, as fp16 without subnormals", 0, FLUSHED);
+WRONG_BITS(small_flushed, "backward has 0 for P below 2^-14, as fp16 without subnormals", 0,
+           FLUSHED);
 WRONG_BITS(no_sink_gradient, "d_sinks is 0", 0, NO_SINK_GRADIENT, .declines = has_sink);
 WRONG_BITS(bias_of_du, "d_bias is scale du, not ds", 0, BIAS_OF_DU);
 

@@ -103,8 +103,7 @@ WRONG_AFTER(dual_h_before_last, "h_T is h before the last step", FORWARD, h_befo
             .declines = several_steps);
 
 /* The gradient of a shared tape as if each sequence had its own, of which the last one stays. */
-WRONG_UNLESS(shared_tape, f->choice[DUAL_TAPE] == DUAL_SHARED && DIM(f, 'B') > 1,
-             "a tape for each")
+WRONG_UNLESS(shared_tape, f->choice[DUAL_TAPE] == DUAL_SHARED && DIM(f, 'B') > 1, "a tape for each")
 static int last_tape(const struct call *f)
 {
     const struct dual_memory *a = ARGS(f, dual_memory), *d = GRADS(f, dual_memory);
@@ -132,7 +131,8 @@ WRONG_UNLESS(several_chunks, DIM(f, 'C') > 1, "one checkpoint")
 static int first_checkpoint(const struct call *f)
 {
     const int place = PLACE(dual_memory, checkpoints);
-    const size_t each = types[f->type[place]].bytes * (size_t)op_count(f, place) / (size_t)DIM(f, 'C');
+    const size_t each =
+        types[f->type[place]].bytes * (size_t)op_count(f, place) / (size_t)DIM(f, 'C');
     char *all = malloc(each * (size_t)DIM(f, 'C'));
     struct call g = *f;
 
@@ -256,5 +256,5 @@ WRONG_PASSES(dual_tapes_apart, "the tape's gradient is not carried over a checkp
 WRONG_KERNELS(dual_memory, &dual_no_clamp, &dual_clamp_not_back, &dual_other_attention,
               &dual_other_query, &dual_zero_tape, &dual_zero_h0, &dual_zero_h0_back,
               &dual_first_tape, &dual_no_final_tape, &dual_no_final_h, &dual_gate_without_h,
-              &dual_gate_without_read, &dual_h_before_last, &dual_last_tape,
-              &dual_first_checkpoint, &dual_chunks_apart, &dual_tapes_apart);
+              &dual_gate_without_read, &dual_h_before_last, &dual_last_tape, &dual_first_checkpoint,
+              &dual_chunks_apart, &dual_tapes_apart);

@@ -28,7 +28,8 @@ static int from_zero(const struct call *f)
     const int place = f->arg[PLACE(e74, S0)] ? PLACE(e74, S0) : PLACE(e74, U0);
     return right_with_zeros(f, FORWARD, place, 0);
 }
-WRONG_PASSES(layer_zero_state, "every sequence begins with a state of 0", from_zero, right_backward);
+WRONG_PASSES(layer_zero_state, "every sequence begins with a state of 0", from_zero,
+             right_backward);
 
 static int without_final(const struct call *f)
 {
@@ -41,7 +42,7 @@ WRONG_PASSES(layer_no_final_gradient, "the gradient of the final state is left o
 /* ---- e74: a backward pass of its own ---- */
 
 enum {
-    DX_OF_LAST = 1,  /* dx is overwritten by each projection */
+    DX_OF_LAST = 1, /* dx is overwritten by each projection */
     DX_WITHOUT_K = 2,
     LAST_STEP_LOST = 4, /* in the weights' gradients */
     B_Z_OF_LAST = 8     /* d_b_z of the last step */
@@ -143,9 +144,9 @@ WRONG_BITS(layer_dx_without_k, "dx lacks the keys' part", 0, DX_WITHOUT_K);
 WRONG_BITS(layer_last_step_lost, "the weights' gradients lack the last step", 0, LAST_STEP_LOST);
 WRONG_BITS(layer_b_z_of_last, "d_b_z is of the last step alone", 0, B_Z_OF_LAST, .declines = has_z);
 
-WRONG_KERNELS(e74, &layer_qk_exchanged, &layer_no_b_z, &layer_zero_state,
-              &layer_no_final_gradient, &layer_dx_overwritten, &layer_dx_without_k,
-              &layer_last_step_lost, &layer_b_z_of_last);
+WRONG_KERNELS(e74, &layer_qk_exchanged, &layer_no_b_z, &layer_zero_state, &layer_no_final_gradient,
+              &layer_dx_overwritten, &layer_dx_without_k, &layer_last_step_lost,
+              &layer_b_z_of_last);
 
 /* ---- e74_block ---- */
 
@@ -155,7 +156,8 @@ static int without_weight(const struct call *f)
 {
     return right_with_ones(f, FORWARD, PLACE(e74_block, w_norm));
 }
-WRONG_PASSES(block_no_norm_weight, "the norm is without its weight", without_weight, right_backward);
+WRONG_PASSES(block_no_norm_weight, "the norm is without its weight", without_weight,
+             right_backward);
 
 static void no_residual_in(const struct call *f)
 {
@@ -173,10 +175,11 @@ static void residual_of_normed_in(const struct call *f)
     const int64_t n = DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'D');
     num *out = a->out;
     for (int64_t i = 0; i < n; i++)
-        out[i] = store(load(out[i]) - load(((const num *)a->x)[i]) +
-                       load(((const num *)a->normed)[i]));
+        out[i] =
+            store(load(out[i]) - load(((const num *)a->x)[i]) + load(((const num *)a->normed)[i]));
 }
-WRONG_AFTER(block_residual_of_normed, "the normed x is added to out", FORWARD, residual_of_normed_in);
+WRONG_AFTER(block_residual_of_normed, "the normed x is added to out", FORWARD,
+            residual_of_normed_in);
 
 static void residual_not_back_in(const struct call *f)
 {

@@ -39,28 +39,28 @@ WRONG_UNLESS(has_blocks, f->choice[E74_STATE] == E74_BLOCKDIAG && DIM(f, 'L') < 
 /* ---- passes of its own ---- */
 
 enum {
-    RAW_KEY = 1,              /* k for k^ */
-    WHOLE_NORM = 1 << 1,      /* blocks' k^ is of all of k */
-    READ_BEFORE = 1 << 2,     /* y = S q before the step */
-    UNGATED = 1 << 3,         /* out = silu(y) */
-    ADDS_VALUE = 1 << 4,      /* delta = v */
-    WRITES_U = 1 << 5,        /* S + delta (z k)^T */
-    NONLIN_OF_DELTA = 1 << 6, /* S + f(delta k^T) */
-    NORM_OF_N = 1 << 7,       /* rmsnorm: the mean over n, not n n */
-    KEY_AS_IS = 1 << 8,       /* dk = dk^ / |k| */
-    NORM_IS_CONSTANT = 1 << 9, /* dP = G / R */
-    CHUNKS_APART = 1 << 10,   /* G is not carried over a checkpoint */
-    SLOPE_BEFORE = 1 << 11,   /* 1 - S^2 of the state before */
-    NO_SLOPE = 1 << 12,       /* no slope of tanh */
+    RAW_KEY = 1,                /* k for k^ */
+    WHOLE_NORM = 1 << 1,        /* blocks' k^ is of all of k */
+    READ_BEFORE = 1 << 2,       /* y = S q before the step */
+    UNGATED = 1 << 3,           /* out = silu(y) */
+    ADDS_VALUE = 1 << 4,        /* delta = v */
+    WRITES_U = 1 << 5,          /* S + delta (z k)^T */
+    NONLIN_OF_DELTA = 1 << 6,   /* S + f(delta k^T) */
+    NORM_OF_N = 1 << 7,         /* rmsnorm: the mean over n, not n n */
+    KEY_AS_IS = 1 << 8,         /* dk = dk^ / |k| */
+    NORM_IS_CONSTANT = 1 << 9,  /* dP = G / R */
+    CHUNKS_APART = 1 << 10,     /* G is not carried over a checkpoint */
+    SLOPE_BEFORE = 1 << 11,     /* 1 - S^2 of the state before */
+    NO_SLOPE = 1 << 12,         /* no slope of tanh */
     GATE_IS_CONSTANT = 1 << 13, /* dy = 2 dout y sigmoid(y) */
-    KEY_ALONE = 1 << 14,      /* tied: dk without dq and dv */
-    DZ_INSIDE = 1 << 15,      /* dz without the outside */
-    NO_DV = 1 << 16,          /* d_V0 without the query's part */
-    DK_OF_WRITE = 1 << 17,    /* dk without what was read by it */
-    NO_EPS = 1 << 19,         /* k^ = k / |k| */
-    EPS_INSIDE = 1 << 20,     /* k^ = k / sqrt(k k + eps) */
-    AT_LEAST_EPS = 1 << 21,   /* k^ = k / max(|k|, eps) */
-    LAST_W_R = 1 << 18        /* d_W_r of the last sequence */
+    KEY_ALONE = 1 << 14,        /* tied: dk without dq and dv */
+    DZ_INSIDE = 1 << 15,        /* dz without the outside */
+    NO_DV = 1 << 16,            /* d_V0 without the query's part */
+    DK_OF_WRITE = 1 << 17,      /* dk without what was read by it */
+    NO_EPS = 1 << 19,           /* k^ = k / |k| */
+    EPS_INSIDE = 1 << 20,       /* k^ = k / sqrt(k k + eps) */
+    AT_LEAST_EPS = 1 << 21,     /* k^ = k / max(|k|, eps) */
+    LAST_W_R = 1 << 18          /* d_W_r of the last sequence */
 };
 
 /* A state is N rows of `columns`; the products of row i take a key's elements from start() on. */
@@ -117,9 +117,9 @@ static real *workspace_of(const struct sizes *c, struct step *s)
 {
     const int64_t most = c->N > c->L ? c->N : c->L;
     real *at = calloc((size_t)(17 * most + c->L * c->N + (c->T + 3) * c->M), sizeof *at);
-    real **const to[] = {&s->k,     &s->v,      &s->q,     &s->z,     &s->khat,  &s->u,
-                         &s->write, &s->read,   &s->query, &s->dkhat, &s->du,    &s->dq,
-                         &s->dv,    &s->dz,     &s->dwrite, &s->dread, &s->dquery};
+    real **const to[] = {&s->k,     &s->v,    &s->q,      &s->z,     &s->khat,  &s->u,
+                         &s->write, &s->read, &s->query,  &s->dkhat, &s->du,    &s->dq,
+                         &s->dv,    &s->dz,   &s->dwrite, &s->dread, &s->dquery};
 
     if (!at)
         return NULL;
@@ -356,8 +356,8 @@ static void put_gradients(const struct sizes *c, const struct step *s, int64_t a
         const real *k = s->k + from, *dkhat = s->dkhat + from;
         const real length = sqrt(dot(k, k, c->group)), divisor = length + (real)E74_EPSILON;
         const real radial = length > 0 && !(c->wrong & KEY_AS_IS)
-                               ? dot(k, dkhat, c->group) / (length * divisor * divisor)
-                               : 0;
+                                ? dot(k, dkhat, c->group) / (length * divisor * divisor)
+                                : 0;
         for (int64_t i = from; i < from + c->group; i++)
             dk[at + i] = store(s->dkhat[i] / divisor - radial * s->k[i] +
                                (dq || !tied ? 0 : s->dq[i]) + (dv || !tied ? 0 : s->dv[i]));
@@ -458,7 +458,8 @@ WRONG_BITS(cell_writes_modulated, "the step writes along z k^, not along k^", WR
            .declines = has_z_inside);
 WRONG_BITS(cell_f_of_delta, "f is applied to the step's change alone", NONLIN_OF_DELTA, 0,
            .declines = has_tanh);
-WRONG_BITS(cell_norm_of_row, "rmsnorm's mean is over n elements, not over the state's", NORM_OF_N, 0);
+WRONG_BITS(cell_norm_of_row, "rmsnorm's mean is over n elements, not over the state's", NORM_OF_N,
+           0);
 WRONG_BITS(cell_key_as_is, "dk leaves out the slope of the key's norm", 0, KEY_AS_IS);
 WRONG_BITS(cell_norm_is_constant, "backward takes the state's norm for a constant", 0,
            NORM_IS_CONSTANT, .declines = has_norm);
@@ -479,8 +480,9 @@ WRONG_BITS(cell_last_w_r, "d_W_r is not summed over the sequences", 0, LAST_W_R,
            .declines = has_rank);
 
 WRONG_KERNELS(e74_cell, &cell_zero_state, &cell_no_final_gradient, &cell_z_other_side,
-              &cell_raw_key, &cell_key_no_eps, &cell_key_eps_inside, &cell_key_at_least_eps, &cell_one_norm, &cell_reads_before, &cell_silu_alone,
-              &cell_adds_value, &cell_writes_modulated, &cell_f_of_delta, &cell_norm_of_row,
-              &cell_key_as_is, &cell_norm_is_constant, &cell_chunks_apart, &cell_slope_before,
-              &cell_no_slope, &cell_gate_is_constant, &cell_key_alone, &cell_dz_of_one_side,
-              &cell_dv0_of_reads, &cell_dk_of_write, &cell_last_w_r);
+              &cell_raw_key, &cell_key_no_eps, &cell_key_eps_inside, &cell_key_at_least_eps,
+              &cell_one_norm, &cell_reads_before, &cell_silu_alone, &cell_adds_value,
+              &cell_writes_modulated, &cell_f_of_delta, &cell_norm_of_row, &cell_key_as_is,
+              &cell_norm_is_constant, &cell_chunks_apart, &cell_slope_before, &cell_no_slope,
+              &cell_gate_is_constant, &cell_key_alone, &cell_dz_of_one_side, &cell_dv0_of_reads,
+              &cell_dk_of_write, &cell_last_w_r);

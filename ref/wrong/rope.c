@@ -34,11 +34,12 @@ static int rotates_back(const struct call *f)
     g.grad[PLACE(rope, x)] = f->arg[PLACE(rope, y)];
     return right_pass(&g, BACKWARD);
 }
-WRONG_PASSES(rope_rotates_back, "the sine has the other sign in both passes", rotates_back, rotates_on);
+WRONG_PASSES(rope_rotates_back, "the sine has the other sign in both passes", rotates_back,
+             rotates_on);
 
 /* y is x, rotated by angles of one's own. */
 static void rotate(const struct call *f, const num *x, num *y, int direction,
-                 real (*angle)(const struct call *f, int64_t t, int64_t h, int64_t i))
+                   real (*angle)(const struct call *f, int64_t t, int64_t h, int64_t i))
 {
     const int64_t T = DIM(f, 'T'), H = DIM(f, 'H'), D = DIM(f, 'D');
     const int half = f->choice[ROPE_FORM] == ROPE_HALF;

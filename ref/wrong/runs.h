@@ -43,7 +43,7 @@ static inline int right_with_ones(const struct call *f, enum pass p, int arg)
     return e;
 }
 
-/* run_forward(f, bits) and run_backward(f, bits), which stand before it; of no bits the right pass. */
+/* run_forward(f, bits) and run_backward(f, bits) of the file; where bits are 0 the right pass. */
 #define WRONG_BITS(id, what, forward_bits, backward_bits, ...)                                     \
     static int id##_forward(const struct call *f)                                                  \
     {                                                                                              \

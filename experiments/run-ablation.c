@@ -682,11 +682,10 @@ int main(int argc, char **argv)
         strcpy(x.output, options.output);
         x.scratch = 0;
     }
-    if (options.inputs) {
-        x.inputs_only = 1;
-        x.checks = x.repeats = 0;
-        x.measure = MEASURE_CHECK;
-        x.save = SAVE_ALL;
+    if (options.inputs && plan_inputs_only(&x)) {
+        fprintf(stderr, "run-ablation: %s\n", err_text());
+        plan_free(&x);
+        return BAD_INPUT;
     }
     int status = GOOD;
     if (options.plan)

@@ -7,7 +7,7 @@
 cd "$(dirname "$0")/.." || exit 1
 apply=no
 test "${1-}" = -i && { apply=yes; shift; }
-test $# -gt 0 || set -- common/*.[ch] common/*/*.[ch] examples/*.c examples/*.cu ref/*.[ch] gpu/*.c gpu/device_limits.h gpu/*.cu \
+test $# -gt 0 || set -- common/*.[ch] common/*/*.[ch] examples/*.c examples/*.cu ref/*.[ch] ref/*/*.[ch] gpu/*.c gpu/device_limits.h gpu/*.cu \
     gpu/*.cuh $(find gpu/*/ -name '*.cu' -o -name '*.cuh') experiments/*.[ch] tests/*.[ch]
 
 # It would put #pragma omp into the first column: it is given as a comment.

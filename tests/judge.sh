@@ -85,6 +85,37 @@ ok 'is no other program' says 'that group is ablate'"'"'s own'
 printf '[experiment]\nname = two\n[trial]\nop = silu\nrows = 2\ndim = 3\ndtype = fp32, bf16\n' >two.ini
 ok 'inputs of a file' exits 0 --inputs two.ini
 ok 'of all its trials' says '2 of 2 trials'
+
+# ---- initial states ----
+
+# state FILE EXPRESSION: of S0 in the file's first trial.
+state() {
+    "$PYTHON" -c "
+import h5py
+with h5py.File('$1') as f:
+    S0 = f['trial/0001/in/S0'][...]
+    assert $2, S0" >out 2>&1
+}
+cell='e74_cell steps=3 batch=1 n_state=4'
+ok 'inputs of a cell' exits 0 --inputs "$cell" -o cell.h5
+ok 'have an initial state' state cell.h5 '(S0 != 0).all()'
+ok 'which are 0 where the words say so' exits 0 --inputs "$cell input=normal" -o zero.h5
+ok 'and only there' state zero.h5 '(S0 == 0).all()'
+printf '[experiment]\nname = of_file\n[trial]\nop = e74_cell\nsteps = 3\nbatch = 1\nn_state = 4\n' >of_file.ini
+ok 'inputs of a file' exits 0 --inputs of_file.ini -o of_file.h5
+ok 'have one, too' state of_file.h5 '(S0 != 0).all()'
+"$program" -t "$cell input=normal checks=parity repeats=0" -o begins.h5 >out 2>&1
+ok 'a cell that begins with 0' test -e begins.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('cell.h5', 'r+') as f, h5py.File('begins.h5') as g:
+    t, u = f['trial/0001'], g['trial/0001']
+    assert (t['in/k'][...] == u['in/k'][...]).all()
+    for name in 'out', 'S_T':
+        t['mine/' + name] = u['ref32/' + name][...]"
+ok 'is refused' exits 1 judge cell.h5
+ok 'by what it gave' matches 'mine parity, out: .* off by '
+
 ok 'wrong words' exits 2 --inputs 'softmax rows=0' -o x.h5
 ok 'make no file' test ! -e x.h5
 ok 'no dump' exits 2 judge two.ini

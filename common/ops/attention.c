@@ -318,6 +318,7 @@ const struct op op_attention = {
         "batch=1 steps=33 heads=2 dim=16 scale=0.01,2 keep_o=fp32,as_stored; "
         "batch=2 steps=11 heads=2 dim=6 d_lse=zero sink=yes bias=full; "
         "batch=1 steps=40 heads=2 kv_heads=1 dim=6 fill=equal,growing,falling,ties,common; "
+        "batch=1 steps=40 heads=2 dim=16 scale=4 keep_o=fp32; "
         "batch=2 steps=14 heads=3 dim=5 mask=full,causal "
         "fill=masked,shifted,outliers bias=none,full; "
         "batch=2 steps=14 heads=3 dim=5 mask=full,causal "

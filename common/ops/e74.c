@@ -29,37 +29,44 @@ OF_CALL(const char *, not_blockdiag,
 
 enum { MAX_SIZE = 1 << 30 };
 
-/* The cell has all but dim, the layer all but eps. */
-static const struct param params[] = {
-    [E74_STATE] = {"state", 0, states, E74_FULL, 0, 0, "structure of the state S", NULL},
-    [E74_PROJ] = {"proj", 0, projs, E74_NO_Z, 0, 0, "which of k v q z are projected, which tied",
-                  NULL},
-    [E74_NONLIN] = {"nonlin", 0, nonlins, E74_TANH, 0, 0, "f, applied to the state at each step",
-                    NULL},
-    [E74_Z_MOD] = {"z_mod", 0, z_mods, E74_COLUMN, 0, 0, "the side of S that z modulates",
-                   without_z},
-    [E74_TRAJECTORY] = {"trajectory", 0, trajectories, E74_CHECKPOINT, 0, 0,
-                        "which states backward finds: some, and replays the others, or all", NULL,
-                        .aside = 1},
-    [E74_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, storage_types, 0, 0, 0,
-                              "their storage; bf16 and fp16 cost gradient accuracy", NULL,
-                              .aside = 1},
-    {"steps", 'T', NULL, 512, 1, MAX_SIZE, "sequence length T", NULL},
-    {"batch", 'B', NULL, 32, 1, MAX_SIZE, "sequences B", NULL},
-    {"heads", 'H', NULL, 1, 1, MAX_SIZE, "heads H", NULL},
-    {"n_state", 'N', NULL, 64, 1, MAX_SIZE, "state width n of a head", NULL},
-    {"rank", 'R', NULL, 8, 1, MAX_SIZE, "columns r of U and V", not_lowrank},
-    {"block_size", 'L', NULL, 8, 1, MAX_SIZE, "block width b, divides n", not_blockdiag},
-    {"checkpoint_interval", 'K', NULL, 32, 1, MAX_SIZE, "steps between stored states",
+/* Those that all three have. */
+// clang-format off
+#define SHARED_PARAMS                                                                            \
+    [E74_STATE] = {"state", 0, states, E74_FULL, 0, 0, "structure of the state S", NULL},        \
+    [E74_PROJ] = {"proj", 0, projs, E74_NO_Z, 0, 0, "which of k v q z are projected, which tied",\
+                  NULL},                                                                         \
+    [E74_NONLIN] = {"nonlin", 0, nonlins, E74_TANH, 0, 0, "f, applied to the state at each step",\
+                    NULL},                                                                       \
+    [E74_Z_MOD] = {"z_mod", 0, z_mods, E74_COLUMN, 0, 0, "the side of S that z modulates",       \
+                   without_z},                                                                   \
+    [E74_TRAJECTORY] = {"trajectory", 0, trajectories, E74_CHECKPOINT, 0, 0,                     \
+                        "which states backward finds: some, and replays the others, or all", NULL, \
+                        .aside = 1},                                                             \
+    [E74_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, storage_types, 0, 0, 0,                     \
+                              "their storage; bf16 and fp16 cost gradient accuracy", NULL,       \
+                              .aside = 1},                                                       \
+    {"steps", 'T', NULL, 512, 1, MAX_SIZE, "sequence length T", NULL},                           \
+    {"batch", 'B', NULL, 32, 1, MAX_SIZE, "sequences B", NULL},                                  \
+    {"heads", 'H', NULL, 1, 1, MAX_SIZE, "heads H", NULL},                                       \
+    {"n_state", 'N', NULL, 64, 1, MAX_SIZE, "state width n of a head", NULL},                    \
+    {"rank", 'R', NULL, 8, 1, MAX_SIZE, "columns r of U and V", not_lowrank},                    \
+    {"block_size", 'L', NULL, 8, 1, MAX_SIZE, "block width b, divides n", not_blockdiag},        \
+    {"checkpoint_interval", 'K', NULL, 32, 1, MAX_SIZE, "steps between stored states",           \
      without_interval},
+
+/* The layer has all of these but eps. */
+static const struct param params[] = {
+    SHARED_PARAMS
     {"dim", 'D', NULL, 256, 1, MAX_SIZE, "input width d", NULL},
     [E74_EPS] = REAL_PARAM("eps", 1e-6, 0, 1e6, "of the norm: added to the mean square"),
 };
-enum {
-    BLOCK_PARAMS = COUNT(params),
-    LAYER_PARAMS = BLOCK_PARAMS - 1,
-    CELL_PARAMS = LAYER_PARAMS - 1
+static const char *const fills[] = {"normal", "tiny", NULL};
+static const struct param cell_params[] = {
+    SHARED_PARAMS
+    [E74_FILL] = FILL_PARAM(fills, "k"),
 };
+// clang-format on
+enum { BLOCK_PARAMS = COUNT(params), LAYER_PARAMS = BLOCK_PARAMS - 1 };
 
 static const struct axis axes[] = {
     {'P', "heads_n_state"},
@@ -109,8 +116,15 @@ OF_CALL(const char *, checkpoint_shape,
         .type_choice = "checkpoint_dtype")
 // clang-format on
 
+/* tiny: of every other step, sequence or head N(0, 1) times eps, which then is as large as their norms. */
+static void draw_k(const struct call *f, int arg, uint64_t key, double *x)
+{
+    for (int64_t i = 0; i < op_count(f, arg); i++)
+        x[i] = draw_normal(key, i) * (f->choice[E74_FILL] && i / DIM(f, 'N') % 2 ? E74_EPSILON : 1);
+}
+
 static const struct arg cell_args[] = {
-    ARG(e74_cell, k, "TBHN", IN | DIFF, NORMAL),
+    ARG(e74_cell, k, "TBHN", IN | DIFF, .draw = draw_k),
     ARG(e74_cell, v, "TBHN", IN | DIFF, NORMAL, has_v),
     ARG(e74_cell, q, "TBHN", IN | DIFF, NORMAL, has_q),
     ARG(e74_cell, z, "TBHN", IN | DIFF, GATE, has_z),
@@ -338,6 +352,11 @@ static double block_products(const struct call *f, enum pass p)
     "; steps=3 batch=128 n_state=40 nonlin=tanh"                                                 \
     "; steps=5 batch=140 n_state=4 nonlin=rmsnorm"
 
+/* Keys that show what is added to their norm. */
+#define TINY_CASES                                                                               \
+    "; steps=6 batch=3 heads=2 n_state=8 block_size=4 rank=3 checkpoint_interval=4 "             \
+    "state=full,diagonal,lowrank,blockdiag fill=tiny"
+
 #define BLOCK "state=blockdiag block_size=6 n_state=6 " SMALL
 #define FULL "state=full n_state=6 " SMALL
 #define FACTORED "state=lowrank rank=6 n_state=6 " SMALL
@@ -529,9 +548,8 @@ static const struct refusal layer_declined[] = {
 
 /* The members that all three share. */
 #define E74                                                                                        \
-    .param = params, .axis = axes, .refused = refused, .derive = derive,                           \
-    .specials = cell_specials, .chain = cell_chain, .rows = "BH", .batch = 'B', .time = 'T',       \
-    .sites = "GS"
+    .axis = axes, .refused = refused, .derive = derive, .specials = cell_specials,                 \
+    .chain = cell_chain, .rows = "BH", .batch = 'B', .time = 'T', .sites = "GS"
 #define SMALL_BLOCK SMALL "n_state=4 dim=6 "
 
 const struct op op_e74_cell = {
@@ -539,10 +557,11 @@ const struct op op_e74_cell = {
     .formula = "S <- f(S + (v - S k^) k^T); y = S q; out = y silu(y)",
     .source = "E74 matrix-state delta rule; common/ops/e74.h",
     E74,
-    .n_params = CELL_PARAMS,
+    .param = cell_params,
+    .n_params = COUNT(cell_params),
     .arg = cell_args,
     .n_args = N_ARGS(e74_cell),
-    .cases = CELL_CASES("") LONG_CASES MANY_CASES,
+    .cases = CELL_CASES("") LONG_CASES MANY_CASES TINY_CASES,
     .shapes = cell_shapes,
     .declined = cell_declined,
     .cost = cell_costs,
@@ -558,6 +577,7 @@ const struct op op_e74 = {
     .formula = "k v q z = W x; then e74_cell",
     .source = "E74 matrix-state delta rule; common/ops/e74.h",
     E74,
+    .param = params,
     .n_params = LAYER_PARAMS,
     .arg = layer_args,
     .n_args = N_ARGS(e74),
@@ -579,6 +599,7 @@ const struct op op_e74_block = {
     .formula = "out = x + e74(rmsnorm(x)) W_o^T",
     .source = "common/ops/e74.h",
     E74,
+    .param = params,
     .n_params = BLOCK_PARAMS,
     .arg = block_args,
     .n_args = N_ARGS(e74_block),

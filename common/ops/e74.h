@@ -28,7 +28,8 @@
 
 enum { E74_STATE, E74_PROJ, E74_NONLIN, E74_Z_MOD, E74_TRAJECTORY, E74_CHECKPOINT_DTYPE };
 
-enum { E74_EPS = 14 }; /* the place of eps, e74_block's */
+enum { E74_EPS = 14 };  /* the place of eps, e74_block's */
+enum { E74_FILL = 13 }; /* of fill, e74_cell's: the others have a size there, and no choice */
 
 enum { E74_FULL, E74_DIAGONAL, E74_LOWRANK, E74_BLOCKDIAG }; /* state */
 enum { E74_WITH_Z, E74_NO_Z, E74_TIED_KQ, E74_TIED_KVQ };    /* proj */

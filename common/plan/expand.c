@@ -140,6 +140,7 @@ static void read_input(struct plan *p, struct work *w)
                            *tensor = section_entry(w->s, "tensor");
     struct trial *t = &w->t;
 
+    t->input_given = input != NULL;
     if (w->wrong & 1u << key_find(trial_keys, "input"))
         return;
     if (t->input != INPUT_HDF5 && group)

@@ -325,6 +325,23 @@ void plan_free(struct experiment *x)
     *x = (struct experiment){.device = -1};
 }
 
+int plan_inputs_only(struct experiment *x)
+{
+    x->inputs_only = 1;
+    x->checks = x->repeats = 0;
+    x->measure = MEASURE_CHECK;
+    x->save = SAVE_ALL;
+    for (int i = 0; i < x->n; i++) {
+        struct trial *t = &x->trial[i];
+        if (t->input_given)
+            continue;
+        t->input = INPUT_NONZERO;
+        if (plan_text(t))
+            return -1;
+    }
+    return 0;
+}
+
 int plan_sampled(const struct experiment *x, const struct call *f)
 {
     return x->judge == JUDGE_SAMPLED ||

@@ -78,6 +78,7 @@ struct trial {
     enum dtype type;  /* F32 or BF16 */
     uint64_t seed;
     enum input_kind input;
+    int input_given;            /* its section has the key `input` */
     enum case_kind cases;       /* of its section; the sizes are a case's */
     char file[512], group[128]; /* of the input; the file as seen from the working directory */
     char tensor[512];           /* of input = gguf: names, see model.h */
@@ -132,6 +133,10 @@ struct experiment {
 int plan_read(const char *file, struct experiment *x, FILE *errors);
 int plan_words(const char *words, struct experiment *x, FILE *errors);
 void plan_free(struct experiment *x);
+/* Makes it one that runs nothing and writes the inputs for other programs.  Their initial states are
+ * drawn, unless the plan says `input`: a program that ignores a state of 0 would be right.  Nonzero
+ * after err_set(). */
+int plan_inputs_only(struct experiment *x);
 /* Which backends a trial of x is meant to run on: the oracle, the yardstick of
  * its storage type, and the GPU backends of that type which were requested by
  * name, or all of them; returns how many. */

@@ -4,13 +4,13 @@
 
 /* What a step is made of; the right one has none of these. */
 struct way {
-    int eps_inside;      /* the root */
-    int eps_before;      /* the root's correction of the bias */
-    int coupled;         /* the decay is added to the gradient, as Adam's */
-    int late;            /* the decay is of the parameter after the step */
-    int without_lr;      /* the decay is not times lr */
-    int first_moment;    /* v is the mean of |g| */
-    int one_unbias;      /* v has the correction of m */
+    int eps_inside;   /* the root */
+    int eps_before;   /* the root's correction of the bias */
+    int coupled;      /* the decay is added to the gradient, as Adam's */
+    int late;         /* the decay is of the parameter after the step */
+    int without_lr;   /* the decay is not times lr */
+    int first_moment; /* v is the mean of |g| */
+    int one_unbias;   /* v has the correction of m */
 };
 
 static int step(const struct call *f, const struct way *way)
@@ -30,7 +30,8 @@ static int step(const struct call *f, const struct way *way)
             real x = master ? master[i] : load(p[i]);
             const real g = load(grad[i]) + (way->coupled ? decay * x : 0);
             const real mi = (real)b1 * m[i] + (real)(1 - b1) * g;
-            const real vi = (real)b2 * v[i] + (real)(1 - b2) * (way->first_moment ? fabs(g) : g * g);
+            const real vi =
+                (real)b2 * v[i] + (real)(1 - b2) * (way->first_moment ? fabs(g) : g * g);
             const real unbiased = vi * (way->one_unbias ? unbias1 : unbias2);
             const real root = way->eps_inside   ? sqrt(unbiased + eps)
                               : way->eps_before ? (sqrt(vi) + eps) * sqrt(unbias2)

@@ -27,7 +27,8 @@ static void mean_of_all_in(const struct call *f)
     *(real *)a->loss = sum / rows(f);
     *(int64_t *)a->count = rows(f);
 }
-WRONG_AFTER(cross_mean_of_all, "the mean is over all rows, ignored ones too", FORWARD, mean_of_all_in);
+WRONG_AFTER(cross_mean_of_all, "the mean is over all rows, ignored ones too", FORWARD,
+            mean_of_all_in);
 
 static void sum_of_all_in(const struct call *f)
 {
@@ -61,8 +62,9 @@ static void smoothed_others_in(const struct call *f)
 WRONG_AFTER(cross_smoothed_others, "label smoothing is shared by the other V - 1 targets", FORWARD,
             smoothed_others_in, .declines = smoothed);
 
-WRONG_CALL(cross_smoothing_lost, "the loss has no label smoothing", g.real[CROSS_SMOOTHING] =
-               p == FORWARD ? 0 : f->real[CROSS_SMOOTHING], .declines = smoothed);
+WRONG_CALL(cross_smoothing_lost, "the loss has no label smoothing",
+           g.real[CROSS_SMOOTHING] = p == FORWARD ? 0 : f->real[CROSS_SMOOTHING],
+           .declines = smoothed);
 
 static void without_maximum_in(const struct call *f)
 {

@@ -67,8 +67,8 @@ static int rms_vectors(const struct call *f)
 {
     return rms_rows(f, &(const struct rms){inside, whole_vectors, 0});
 }
-WRONG_PASSES(rms_columns_lost, "columns behind the last multiple of 8 are not in the mean", rms_vectors,
-             right_backward);
+WRONG_PASSES(rms_columns_lost, "columns behind the last multiple of 8 are not in the mean",
+             rms_vectors, right_backward);
 
 static int rms_one_more(const struct call *f)
 {
@@ -77,7 +77,8 @@ static int rms_one_more(const struct call *f)
 WRONG_PASSES(rms_weight_plus_one, "the weight is w + 1, as Gemma's", rms_one_more, right_backward);
 
 /* dx without the part that comes from the mean; f's x or k. */
-static void slopes_alone(const num *w, const num *dy, const real *rstd, num *dx, int64_t R, int64_t N)
+static void slopes_alone(const num *w, const num *dy, const real *rstd, num *dx, int64_t R,
+                         int64_t N)
 {
     for (int64_t i = 0; i < R; i++)
         for (int64_t n = 0; n < N; n++)
@@ -89,7 +90,8 @@ static void rms_mean_is_constant_in(const struct call *f)
     const struct rmsnorm *a = ARGS(f, rmsnorm), *d = GRADS(f, rmsnorm);
     slopes_alone(a->w, d->y, a->rstd, d->x, DIM(f, 'R'), DIM(f, 'N'));
 }
-WRONG_AFTER(rms_mean_is_constant, "dx takes the mean square for a constant", BACKWARD, rms_mean_is_constant_in);
+WRONG_AFTER(rms_mean_is_constant, "dx takes the mean square for a constant", BACKWARD,
+            rms_mean_is_constant_in);
 
 static void rms_last_row_lost_in(const struct call *f)
 {
@@ -162,7 +164,8 @@ static int layer_squares(const struct call *f)
 {
     return layer_rows(f, of_squares, inside);
 }
-WRONG_PASSES(layer_mean_of_squares, "the variance is E x^2 - (E x)^2", layer_squares, right_backward);
+WRONG_PASSES(layer_mean_of_squares, "the variance is E x^2 - (E x)^2", layer_squares,
+             right_backward);
 
 static int layer_unbiased(const struct call *f)
 {
@@ -192,7 +195,8 @@ static void layer_mean_is_constant_in(const struct call *f)
             dx[i * N + n] = store(load(dx[i * N + n]) + rstd[i] * sum / N);
     }
 }
-WRONG_AFTER(layer_mean_is_constant, "dx takes the mean for a constant", BACKWARD, layer_mean_is_constant_in);
+WRONG_AFTER(layer_mean_is_constant, "dx takes the mean for a constant", BACKWARD,
+            layer_mean_is_constant_in);
 
 static void layer_dw_of_x_in(const struct call *f)
 {
@@ -205,7 +209,8 @@ static void layer_dw_of_x_in(const struct call *f)
         for (int64_t n = 0; n < N; n++)
             dw[n] += load(dy[i * N + n]) * rstd[i] * mean[i];
 }
-WRONG_AFTER(layer_dw_of_x, "dw is the sum of dy x / deviation, the mean not subtracted", BACKWARD, layer_dw_of_x_in);
+WRONG_AFTER(layer_dw_of_x, "dw is the sum of dy x / deviation, the mean not subtracted", BACKWARD,
+            layer_dw_of_x_in);
 
 WRONG_KERNELS(layernorm, &layer_no_eps, &layer_mean_of_squares, &layer_divides_by_n_less_1,
               &layer_eps_outside, &layer_mean_is_constant, &layer_dw_of_x);
@@ -223,7 +228,8 @@ static void qk_mean_is_constant_in(const struct call *f)
     slopes_alone(a->w_k, d->y_k, a->rstd_k, d->k, DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'G'),
                  DIM(f, 'D'));
 }
-WRONG_AFTER(qk_mean_is_constant, "d_k takes the mean square for a constant", BACKWARD, qk_mean_is_constant_in);
+WRONG_AFTER(qk_mean_is_constant, "d_k takes the mean square for a constant", BACKWARD,
+            qk_mean_is_constant_in);
 
 /* Of kv heads in groups, dw_k has the first head alone. */
 WRONG_UNLESS(several_kv_heads, DIM(f, 'G') > 1, "one kv head")
@@ -238,6 +244,7 @@ static void qk_first_head_in(const struct call *f)
         for (int64_t n = 0; i % G && n < D; n++)
             dw[n] -= load(dy[i * D + n]) * rstd[i] * load(k[i * D + n]);
 }
-WRONG_AFTER(qk_first_head, "dw_k is the sum over the first kv head alone", BACKWARD, qk_first_head_in, .declines = several_kv_heads);
+WRONG_AFTER(qk_first_head, "dw_k is the sum over the first kv head alone", BACKWARD,
+            qk_first_head_in, .declines = several_kv_heads);
 
 WRONG_KERNELS(qk_norm, &qk_no_eps, &qk_one_weight, &qk_mean_is_constant, &qk_first_head);

@@ -567,4 +567,3 @@ WRONG_KERNELS(swiglu, &swiglu_exchanged, &swiglu_is_glu, &swiglu_overflows, &swi
               &swiglu_gate_is_constant);
 
 /* ---- adamw ---- */
-

@@ -87,8 +87,8 @@ static void softmax_masked_in(const struct call *f)
 WRONG_AFTER(softmax_masked_row, "a row that is all masked is 0, and so is NaN", FORWARD,
             softmax_masked_in);
 
-WRONG_CALL(softmax_scale_lost_back, "dx has no scale", g.real[SOFTMAX_SCALE] =
-                                                           p == BACKWARD ? 1 : f->real[SOFTMAX_SCALE]);
+WRONG_CALL(softmax_scale_lost_back, "dx has no scale",
+           g.real[SOFTMAX_SCALE] = p == BACKWARD ? 1 : f->real[SOFTMAX_SCALE]);
 
 static void softmax_no_dot_in(const struct call *f)
 {
@@ -97,11 +97,12 @@ static void softmax_no_dot_in(const struct call *f)
     for (int64_t i = 0; i < DIM(f, 'R') * DIM(f, 'N'); i++)
         dx[i] = store((real)f->real[SOFTMAX_SCALE] * load(y[i]) * load(dy[i]));
 }
-WRONG_AFTER(softmax_sum_is_constant, "dx takes the sum for a constant", BACKWARD, softmax_no_dot_in);
+WRONG_AFTER(softmax_sum_is_constant, "dx takes the sum for a constant", BACKWARD,
+            softmax_no_dot_in);
 
-WRONG_KERNELS(softmax, &softmax_without_maximum, &softmax_padding_counts,
-              &softmax_tail_lost, &softmax_small_lost, &softmax_masked_row,
-              &softmax_scale_lost_back, &softmax_sum_is_constant);
+WRONG_KERNELS(softmax, &softmax_without_maximum, &softmax_padding_counts, &softmax_tail_lost,
+              &softmax_small_lost, &softmax_masked_row, &softmax_scale_lost_back,
+              &softmax_sum_is_constant);
 
 /* ---- entmax15 ---- */
 
@@ -164,7 +165,8 @@ static int entmax_not_halved(const struct call *f)
 {
     return entmax_rows(f, not_halved);
 }
-WRONG_PASSES(entmax_x_not_halved, "p = (x - tau)^2, x not halved", entmax_not_halved, right_backward);
+WRONG_PASSES(entmax_x_not_halved, "p = (x - tau)^2, x not halved", entmax_not_halved,
+             right_backward);
 
 /* dx_j = p_j (d_j - sum p d / sum p), as softmax has it. */
 static void entmax_back_in(const struct call *f)

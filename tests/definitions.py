@@ -287,7 +287,15 @@ def rmsnorm(a, given):
     return {"y": given["w"] * (rstd[:, None] * x), "rstd": rstd}
 
 
-@define("layernorm", row)
+def centred(a, given, results):
+    """x - mean has the rounding of x, which is so many times as large as a deviation."""
+    x = given["x"]
+    deviation = np.std(x, axis=-1)
+    times = largest(x) / deviation[deviation > 0].min() if x.shape[-1] > 1 and a["fill"] == "offset" else 1
+    return row(a, given, results) * max(1, times)
+
+
+@define("layernorm", centred)
 def layernorm(a, given):
     mean = np.mean(given["x"], axis=-1)
     x = given["x"] - mean[:, None]

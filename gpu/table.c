@@ -8,15 +8,15 @@
 extern const struct kernels gpu32_kernels[], gpu_bf16_kernels[];
 
 const struct kernels gpu32_kernels[] = {
-#define OP(name) {&op_##name, gpu32_##name},
+#define OP(name) {&op_##name, gpu32_##name, NULL},
 #include "common/call/ops.def"
 #undef OP
-    {NULL, NULL},
+    {NULL, NULL, NULL},
 };
 
 const struct kernels gpu_bf16_kernels[] = {
-#define OP(name) {&op_##name, gpu_bf16_##name},
+#define OP(name) {&op_##name, gpu_bf16_##name, NULL},
 #include "common/call/ops.def"
 #undef OP
-    {NULL, NULL},
+    {NULL, NULL, NULL},
 };

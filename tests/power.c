@@ -2,6 +2,8 @@
  * samples one that is a little smaller passes.
  *
  *     power [OPERATION]
+ *     power --table               the table of doc/experiments.md: what is seen at ordinary sizes, and the
+ *                                 median of the contract's cases
  */
 #include "config.h"
 
@@ -164,8 +166,152 @@ static const struct {
     {"adamw", "parameters=300"},
 };
 
+/* ---- the table ---- */
+
+static const struct {
+    const char *op, *words;
+} ordinary[] = {
+    {"transpose", "rows=64 columns=48"},
+    {"reduce", "kind=mean rows=64 length=256"},
+    {"scan", "rows=64 length=200"},
+    {"stencil1d", "length=1000 radius=4"},
+    {"stencil2d", "height=40 width=50 radius=2"},
+    {"gemm", "M=64 N=64 K=256"},
+    {"gemm_splitk", "M=16 N=16 K=2048"},
+    {"gemm_batched", "batch=4 M=32 N=32 K=64"},
+    {"gemv", "M=256 K=256"},
+    {"linear", "rows=48 dim_in=64 dim_out=56 bias=yes act=silu"},
+    {"lora", "rows=48 dim_in=64 dim_out=56 rank=8"},
+    {"gemm_quantised", "rows=16 dim_in=512 dim_out=64"},
+    {"silu", "rows=32 dim=96"},
+    {"relu", "rows=32 dim=96"},
+    {"swiglu", "rows=96 dim=256"},
+    {"rmsnorm", "rows=64 columns=256"},
+    {"layernorm", "rows=64 columns=256"},
+    {"qk_norm", "batch=2 steps=16 heads=4 kv_heads=2 head_dim=64"},
+    {"softmax", "rows=64 columns=128"},
+    {"entmax15", "rows=64 columns=32"},
+    {"cross_entropy", "rows=64 vocabulary=100"},
+    {"adamw", "parameters=10000"},
+    {"rope", "steps=32 batch=2 heads=2 dim=16"},
+    {"attention", "batch=1 steps=64 heads=2 dim=80 mask=causal"},
+    {"diag_delta", "steps=32 batch=4 n_state=32"},
+    {"e74_cell", "steps=16 batch=4 n_state=16"},
+    {"e74", "steps=16 batch=4 n_state=16 dim=32"},
+    {"e74_block", "steps=16 batch=4 n_state=16 dim=32"},
+    {"dual_memory", "steps=8 batch=4 dim=16 slots=8"},
+};
+
+/* All that is seen, of results in one type. */
+struct column {
+    double seen[100000];
+    int n;
+};
+
+static void print_seen(double x, enum dtype type)
+{
+    if (type == F32)
+        printf("%.2g u", x / types[F32].unit);
+    else
+        printf("%.2g %%", 100 * x);
+}
+
+/* What is seen of each result that may be off: printed by its name, or added to the columns. */
+static int look_at(const struct call *f, int name_them, struct column *to)
+{
+    struct question q;
+    struct tensors *got = NULL;
+    int e =
+        question_new(&q, f) || !(got = run_copy(&(const struct run){.call = *f}, q.inputs, NULL));
+    const char *comma = "";
+
+    FOR_RESULTS (f, i, grad) {
+        struct seen s = {&q, f, i, grad, 1, power_unknown, op_count(f, i), NULL, NULL};
+        const enum dtype type = call_type(f, i, grad);
+        char name[32];
+        if (e || !is_asked(f, i, grad))
+            continue;
+        s.want = truth_wants(&q.truth, i, grad);
+        e = refused(&s, tensors_result(got, i, grad), &s.power) < 0;
+        if (e || !s.power.samples || isnan(s.power.all))
+            continue;
+        tensor_name(f->op, i, grad, name);
+        if (name_them)
+            printf("%s%s ", comma, name), print_seen(s.power.all, type);
+        else if (type == f->backend->type && to->n < (int)COUNT(to->seen))
+            to->seen[to->n++] = s.power.all;
+        comma = ", ";
+    }
+    tensors_free(got);
+    question_free(&q);
+    return e ? -1 : 0;
+}
+
+struct look {
+    const struct backend *on;
+    struct column column;
+};
+
+static int look_at_case(const struct call *f, void *data)
+{
+    struct look *l = data;
+    const struct call c = call_on(f, l->on, op_kernels(f->op, l->on)[0]);
+    return look_at(&c, 0, &l->column);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static int table_row(const struct op *o, const char *words)
+{
+    static const struct backend *const on[] = {&ref32, &ref_bf16};
+    static struct look l;
+    struct call f;
+
+    printf("| `%s %s` |", o->name, words);
+    for (size_t k = 0; k < COUNT(on); k++) {
+        if (cases_one(o, words, &f))
+            return -1;
+        f = call_on(&f, on[k], op_kernels(o, on[k])[0]);
+        putchar(' ');
+        if (look_at(&f, 1, NULL))
+            return -1;
+        fputs(" |", stdout);
+    }
+    for (size_t k = 0; k < COUNT(on); k++) {
+        l = (struct look){.on = on[k]};
+        if (cases_each(o, o->cases, look_at_case, &l) < 0)
+            return -1;
+        qsort(l.column.seen, (size_t)l.column.n, sizeof *l.column.seen, by_value);
+        putchar(' ');
+        if (l.column.n)
+            print_seen(l.column.seen[l.column.n / 2], on[k]->type);
+        fputs(" |", stdout);
+    }
+    putchar('\n');
+    fflush(stdout);
+    return 0;
+}
+
+static int print_table(const char *only)
+{
+    puts("| case | fp32 | bf16 | contract's cases, fp32 | bf16 |\n|---|---|---|---|---|");
+    for (size_t i = 0; i < COUNT(ordinary); i++)
+        if ((!only || strcmp(only, ordinary[i].op) == 0) &&
+            table_row(op_find(ordinary[i].op), ordinary[i].words)) {
+            fprintf(stderr, "%s: %s\n", ordinary[i].op, err_text());
+            return 1;
+        }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "--table") == 0)
+        return print_table(argc > 2 ? argv[2] : NULL);
     for (size_t i = 0; i < COUNT(cases); i++)
         if (argc < 2 || strcmp(argv[1], cases[i].op) == 0)
             for_cases(op_find(cases[i].op), cases[i].words, test_case, NULL);

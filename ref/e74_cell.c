@@ -79,6 +79,9 @@ struct work {
     /* A kernel may have <G, S> from the rows dy y - dv v, whose sizes are added here, and G as
      * Gamma + beta S, where Gamma is what remains of G without the norms' slopes. */
     real terms, unseen, beta;
+    /* Forward: what the roundings of delta left in the state, which a kernel that has all deltas of a
+     * chunk at once reads only after the chunk. */
+    real *unread;
 };
 
 static int64_t carve(const struct cell *c, enum pass p, real *at, struct work *w)
@@ -96,11 +99,11 @@ static int64_t carve(const struct cell *c, enum pass p, real *at, struct work *w
         {&w->dv, backward * c->N}, {&w->dz, backward * c->N}, {&w->dy, backward * c->N},
         {&w->dwrite, backward * c->L}, {&w->dread, backward * c->L},
         {&w->dquery, backward * c->L},
-        {&w->G, backward * c->M},
+        {&w->G, backward * c->M}, {&w->unread, !backward * c->M},
     };
     // clang-format on
     for (size_t i = 0; i < COUNT(parts); i++) {
-        if (at)
+        if (at && parts[i].n)
             *parts[i].to = at + used;
         used += parts[i].n;
     }
@@ -123,7 +126,7 @@ static size_t work(const struct call *f, enum pass p)
 
 static struct work my_work(const struct call *f, const struct cell *c, enum pass p)
 {
-    struct work w;
+    struct work w = {.unread = NULL};
     int64_t each = carve(c, p, NULL, &w);
     carve(c, p, (real *)f->work + partials(c, p) + omp_get_thread_num() * each, &w);
     if (!c->lowrank)
@@ -278,6 +281,24 @@ static real with_rounding(real x, real rounding, real by)
     return rounding != 0 ? x + rounding * by : x;
 }
 
+/* What a step that stores delta, of row i, adds to the state. */
+static real stored_delta(const struct cell *c, const struct work *w, int64_t i, real delta)
+{
+    const real stored = site(E74_AT_DELTA, delta);
+
+    if (at_site(E74_AT_DELTA) && w->unread)
+        add(w->unread + i * c->columns, stored - delta, w->write + start(c, i), c->columns);
+    return w->unread ? stored : delta;
+}
+
+enum { READ_AGAIN = 64 }; /* steps after which such a kernel reads what delta's roundings left */
+
+static void begin_chunk(const struct cell *c, const struct work *w, int64_t t)
+{
+    if (at_site(E74_AT_DELTA) && t % READ_AGAIN == 0)
+        zero(w->unread, c->M);
+}
+
 /* next = f(S + delta k^T); S and next may be the same. */
 static void step_forward(const struct cell *c, const struct work *w, const real *S, real *next,
                          real *reads, real *scale)
@@ -286,7 +307,10 @@ static void step_forward(const struct cell *c, const struct work *w, const real 
         const real *row = S + i * c->columns, *write = w->write + start(c, i);
         real *to = next + i * c->columns;
         reads[i] = dot(row, w->read + start(c, i), c->columns);
-        real delta = residual(c, w, i, reads[i]), off = rounding_of_factor(c, w, i);
+        if (at_site(E74_AT_DELTA) && w->unread)
+            reads[i] -= dot(w->unread + i * c->columns, w->read + start(c, i), c->columns);
+        const real delta = stored_delta(c, w, i, residual(c, w, i, reads[i]));
+        const real off = rounding_of_factor(c, w, i);
         for (int64_t j = 0; j < c->columns; j++)
             to[j] = rounded(with_rounding(row[j] + delta * write[j], off, row[j]));
     }
@@ -317,6 +341,7 @@ static int forward(const struct call *f)
                 if (t % c.K == 0)
                     put_checkpoint(&c, a->checkpoints, t / c.K * c.BH + bh, S);
                 keys(&c, a, t, bh, &w);
+                begin_chunk(&c, &w, t);
                 step_forward(&c, &w, S, S, w.reads, w.scales);
                 for (int64_t i = 0; i < c.N; i++) {
                     real yi = dot(S + i * c.columns, w.query + start(&c, i), c.columns);
@@ -398,7 +423,7 @@ static void step_back(const struct cell *c, struct work *w, const real *before, 
                               .before = before + i * c->columns,
                               .dP = w->G + i * c->columns,
                               .reads = reads[i],
-                              .delta = residual(c, w, i, reads[i])};
+                              .delta = site(E74_AT_DELTA, residual(c, w, i, reads[i]))};
         const real ddelta = along_key(c, w, &r);
         const real dreads = c->z_outside ? -ddelta * w->z[i] : -ddelta;
         w->dv[i] = ddelta;

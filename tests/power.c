@@ -210,7 +210,7 @@ struct column {
 
 static void print_seen(double x, enum dtype type)
 {
-    if (type == F32)
+    if (type == F32 && x < 1e-4)
         printf("%.2g u", x / types[F32].unit);
     else
         printf("%.2g %%", 100 * x);

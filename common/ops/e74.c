@@ -549,7 +549,8 @@ static const struct refusal layer_declined[] = {
 /* The members that all three share. */
 #define E74                                                                                        \
     .axis = axes, .refused = refused, .derive = derive, .specials = cell_specials,                 \
-    .chain = cell_chain, .rows = "BH", .batch = 'B', .time = 'T', .sites = "GS"
+    .chain = cell_chain, .rows = "BH", .batch = 'B', .time = 'T', .sites = "GS",                   \
+    .declared = "delta"
 #define SMALL_BLOCK SMALL "n_state=4 dim=6 "
 
 const struct op op_e74_cell = {

@@ -36,7 +36,7 @@ enum { E74_WITH_Z, E74_NO_Z, E74_TIED_KQ, E74_TIED_KVQ };    /* proj */
 enum { E74_TANH, E74_LINEAR, E74_RMSNORM, E74_FROBNORM };    /* nonlin */
 enum { E74_COLUMN, E74_ROW, E74_BOTH };                      /* z_mod */
 enum { E74_CHECKPOINT, E74_STORE };                          /* trajectory */
-enum { E74_AT_GS };                                          /* sites */
+enum { E74_AT_GS, E74_AT_DELTA };                            /* sites */
 
 struct e74_cell {
     void *k, *v, *q, *z; /* [T,B,H,n]; absent where tied or without z */

@@ -587,4 +587,12 @@ extern "C" const struct impl e74_chunked_bf16 = {"chunked",
                                                  chunked_declines,
                                                  "bf16 factors",
                                                  0x1p-8,
-                                                 CHUNK};
+                                                 CHUNK,
+                                                 NULL,
+                                                 NULL,
+                                                 0,
+                                                 0,
+                                                 0,
+                                                 NULL,
+                                                 NULL,
+                                                 "delta"};

@@ -337,4 +337,12 @@ extern "C" const struct impl e74_split_bf16 = {
     declines,
     "bf16 factors",
     0x1p-8,
-    STEPS_PER_SPLIT};
+    STEPS_PER_SPLIT,
+    NULL,
+    NULL,
+    0,
+    0,
+    0,
+    NULL,
+    NULL,
+    "delta"};

@@ -268,10 +268,11 @@ static int ask_tensor(const struct asking *a, int arg, const struct tensors *oth
     return e;
 }
 
-static int is_given(const struct call *f, int arg)
+/* The gradient of an output is, where a gradient is among the results. */
+static int is_given(const struct asking *a, int arg)
 {
-    const unsigned flags = f->op->arg[arg].flags;
-    return op_has(f, arg) && (flags & IN || (flags & OUT && flags & DIFF));
+    const unsigned flags = call_of(a)->op->arg[arg].flags;
+    return op_has(call_of(a), arg) && (flags & IN || (a->by->g && flags & OUT && flags & DIFF));
 }
 
 static int ask_tensors(const struct asking *a, uint64_t seed)
@@ -285,7 +286,7 @@ static int ask_tensors(const struct asking *a, uint64_t seed)
         tensors_round(other, f);
     }
     for (int i = 0; !e && i < f->op->n_args && !is_stopped(a); i++)
-        if (is_given(f, i))
+        if (is_given(a, i))
             e = ask_tensor(a, i, other);
     tensors_free(other);
     return e ? -1 : 0;

@@ -185,6 +185,10 @@ ok $? "says neither"
 does "small rows" 0 "^      sees  " "$run" --verbose -o tiny.h5 -t "$norm fill=tiny"
 ! grep -q "would pass  .*eps" out
 ok $? "show eps"
+does "a choice is named" 0 "^      would pass  mask = window$" \
+    "$run" --verbose -o mask.h5 -t 'attention steps=9 batch=1 dim=8 repeats=0 checks=power'
+! "$run" --verbose -o data.h5 -t 'quantise dim_out=3 dim_in=256 repeats=0 checks=power' | grep -q "would pass  data"
+ok $? "how inputs are drawn is no choice that results show"
 printf '[experiment]\nname = power\nchecks = power\nrepeats = 0\n[trial]\nop = rmsnorm\nrows = 64\ncolumns = 256\ndtype = bf16\n' \
     >power.ini
 does "checks = power" 0 "^0 checks, [0-9]* skipped: nothing was checked" "$run" power.ini

@@ -114,13 +114,13 @@ static int is_call(const struct asking *a, struct call *changed)
 
 static int ask_setting(const struct asking *a, const struct call *changed, int param)
 {
-    char room[32];
+    char buffer[32];
     const struct call f = on_oracle(changed);
     const struct param *p = &f.op->param[param];
     const int pass = passes(a, &f, a->inputs);
 
     if (pass > 0 && (p->real ? add_line(a->to, "%s = %.4g", p->name, f.real[param])
-                             : add_line(a->to, "%s = %s", p->name, op_value(&f, param, room))))
+                             : add_line(a->to, "%s = %s", p->name, op_value(&f, param, buffer))))
         return -1;
     return pass;
 }

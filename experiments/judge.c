@@ -9,6 +9,7 @@
 #include "common/ablate_types.h"
 #include "common/base/err.h"
 #include "common/base/file.h"
+#include "common/base/grow.h"
 #include "common/base/h5.h"
 #include "common/report/report.h"
 #include "common/store/check_rows.h"
@@ -181,6 +182,13 @@ static int has_gradients(const abl_dump *d, int i, const char *name)
     return 0;
 }
 
+/* NULL after err_set(), and of NULL. */
+static char *copy_of(const char *text)
+{
+    char *copy = text ? strdup(text) : NULL;
+    return !text || copy ? copy : err_null("no memory for a text");
+}
+
 /* Results that it did not give: saved tensors are its own affair. */
 static void note_missing(struct judging *j, const abl_result *g, const char *name)
 {
@@ -197,16 +205,45 @@ static void note_missing(struct judging *j, const abl_result *g, const char *nam
 
 /* ---- a trial ---- */
 
-/* The results of one program; nonzero after err_set(). */
+/* The results of each program; nonzero after err_set(). */
+static int read_given(struct judging *j, int i, const struct names *names)
+{
+    char path[MAX_PATH];
+
+    for (int k = 0; k < names->n; k++) {
+        path_of(i, names->name[k], path);
+        j->given[k] = abl_result_new(j->c, names->name[k]);
+        if (!j->given[k] || abl_result_read(j->given[k], j->w->file, path))
+            return -1;
+    }
+    return 0;
+}
+
+/* What would pass as the outputs and gradients that every program gave, where there are any. */
+static int ask_passing(struct judging *j, int n)
+{
+    const struct call *f = &j->c->trial.call;
+    char all[MAX_ARGS * 2 * 33] = "", name[32];
+
+    FOR_RESULTS (f, a, grad) {
+        int by_all = grad || f->op->arg[a].flags & OUT;
+        for (int k = 0; k < n; k++)
+            by_all = by_all && X_OR_G(j->given[k]->has, a, grad);
+        tensor_name(f->op, a, grad, name);
+        if (by_all)
+            append(all, sizeof all, "%s%s", *all ? " " : "", name);
+    }
+    return *all && !(j->r.passing = copy_of(abl_passing(j->c, all))) ? -1 : 0;
+}
+
+/* The verdicts on one program; nonzero after err_set(). */
 static int judge_one(struct judging *j, const abl_dump *d, int i, const char *name)
 {
     const int k = j->r.n_ran - YARDSTICK - 1;
-    char path[MAX_PATH];
+    abl_result *g = j->given[k];
 
-    path_of(i, name, path);
-    abl_result *g = j->given[k] = abl_result_new(j->c, name);
     j->r.n_ran++;
-    if (!g || abl_result_read(g, j->w->file, path) || !(j->verdicts[k] = abl_judge_result(j->c, g)))
+    if (!(j->verdicts[k] = abl_judge_result(j->c, g)))
         return -1;
     for (int a = 0; a < MAX_ARGS; a++) {
         j->set[k].x[a] = g->has.x[a] ? g->t->x[a] : NULL;
@@ -250,13 +287,6 @@ static void end_trial(struct judging *j)
     abl_case_free(j->c);
 }
 
-/* NULL after err_set(), and of NULL. */
-static char *copy_of(const char *text)
-{
-    char *copy = text ? strdup(text) : NULL;
-    return !text || copy ? copy : err_null("no memory for a text");
-}
-
 /* Nonzero after err_set(): it could not be judged. */
 static int judge_named(struct judging *j, const struct trial *t, int i, const struct names *names)
 {
@@ -269,8 +299,9 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
     path_of(i, "", path);
     if (!e && names->n)
         e = !(j->c = abl_case_read(j->w->file, path));
+    e = e || read_given(j, i, names);
     if (!e && names->n && j->w->verbose)
-        e = !(j->r.passing = copy_of(abl_passing(j->c, NULL)));
+        e = ask_passing(j, names->n);
     for (int k = 0; !e && k < names->n; k++)
         e = judge_one(j, d, i, names->name[k]);
     abl_dump_free(d);

@@ -116,6 +116,73 @@ with h5py.File('cell.h5', 'r+') as f, h5py.File('begins.h5') as g:
 ok 'is refused' exits 1 judge cell.h5
 ok 'by what it gave' matches 'mine parity, out: .* off by '
 
+# ---- what would pass ----
+
+# gave PYTHON: results of rmsnorm, as trial 1 of the file norm.h5, from its y, dx, dw.
+gave() {
+    "$PYTHON" -c "
+import h5py, numpy
+with h5py.File('norm.h5', 'r+') as f:
+    t = f['trial/0001']
+    x, w, dy = (t[n][...].astype(float) for n in ('in/x', 'in/w', 'dout/y'))
+    r = 1 / numpy.sqrt((x * x).mean(1, keepdims=True) + 1e-6)
+    y, dw = w * r * x, (dy * r * x).sum(0)
+    dx = r * (w * dy - x * r * r * (w * dy * x).mean(1, keepdims=True))
+    for name in ('mine', 'theirs'):
+        if name in t:
+            del t[name]
+    $1" >out 2>&1
+}
+# seen EXPRESSION: of the rows of the table check.
+seen() {
+    "$PYTHON" -c "
+import h5py
+with h5py.File('norm.h5') as f:
+    t = f['trial/0001']
+    rows = {r['tensor'].decode(): r for r in t['check'][...]}
+    assert $1, t['check'][...]" >out 2>&1
+}
+# silent PATTERN: no line of the last run has it.
+silent() {
+    ! matches "$1"
+}
+ok 'inputs of a norm' exits 0 --inputs 'rmsnorm rows=64 columns=256 dtype=bf16' -o norm.h5
+ok 'and right results' gave 't["mine/y"] = y; t["mine/d/x"] = dx; t["mine/d/w"] = dw'
+ok 'judge --verbose' exits 0 judge norm.h5 --verbose
+ok 'says what would pass' matches '^      would pass  eps = 0$'
+ok 'but no mistake that they show' silent 'would pass  .* drawn anew\|would pass  dw has'
+ok 'and what the verdicts see' matches '^      sees      mine given, y: [0-9.]* %, a row [0-9.]* %, an element [0-9.]* %$'
+ok 'by all samples, as the dump says' seen 'all(r["samples"] > 8 and 0 < r["sees"] < r["sees_element"] < 1 for r in rows.values())'
+ok 'which has what is seen of a row, where there are rows' seen \
+    'all((0 < r["sees_row"] < 1) == (n != "d_w") for n, r in rows.items())'
+ok 'without --verbose' exits 0 judge norm.h5
+ok 'nothing of it is said' silent 'would pass\|^ *sees '
+ok 'but kept' seen 'all(0 < r["samples"] < 32 and 0 < r["sees"] < 1 for r in rows.values())'
+ok 'and a record' exits 0 judge norm.h5 --tsv
+number='[0-9.]\{1,\}\(e-[0-9]*\)\{0,1\}'
+ok 'has three numbers more' matches "	parity	y	.*	pass	16384	16384	[a-z ]*	$number	$number	$number	rmsnorm "
+ok 'or none where there are no rows' matches "	parity	d_w	.*	pass	256	256	[a-z ]*	$number		$number	rmsnorm "
+ok 'named in the first line' matches '	distance	sees	sees_row	sees_element	line$'
+ok 'two programs' gave 't["mine/y"] = y; t["mine/d/x"] = dx; t["theirs/y"] = y'
+ok 'have in common' exits 0 judge norm.h5 --verbose
+ok 'results by which gradients may be wrong' matches '^      would pass  dw has all rows but the last$'
+ok 'and of which d_y is no input' silent 'would pass  d_y'
+ok 'or nothing' gave 't["mine/y"] = y; t["theirs/d/x"] = dx'
+ok 'and are judged' exits 0 judge norm.h5 --verbose
+ok 'by what verdicts see alone' matches '^      sees      theirs given, d_x: '
+ok 'and not by what would pass' silent 'would pass'
+cp "$srcdir/tests/ablate-1.h5" earlier.h5
+chmod u+w earlier.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('earlier.h5', 'r+') as f:
+    for t in f['trial'].values():
+        t['mine/y'] = t['ref64/y'][...]" >out 2>&1
+ok 'results in an earlier dump' exits 0 judge earlier.h5 --verbose
+ok 'say what they see' matches '^      sees      mine given, y: '
+ok 'and what would pass as them' matches '^      would pass  '
+ok 'and have a summary' exits 0 --summary earlier.h5
+
 ok 'wrong words' exits 2 --inputs 'softmax rows=0' -o x.h5
 ok 'make no file' test ! -e x.h5
 ok 'no dump' exits 2 judge two.ini

@@ -318,6 +318,81 @@ static uint64_t seed_in(const char *file)
 }
 
 /* A seed has all its 64 bits: in words, in a dump, and in what it draws. */
+/* How many lines of `text` are no lines of `among`? */
+static int lines_not_in(const char *text, const char *among)
+{
+    int n = 0;
+
+    for (const char *at = text; *at; at += strcspn(at, "\n") + 1) {
+        char line[404], all[4096];
+        snprintf(line, sizeof line, "\n%.*s\n", (int)strcspn(at, "\n"), at);
+        snprintf(all, sizeof all, "\n%s", among);
+        n += strstr(all, line) == NULL;
+    }
+    return n;
+}
+
+/* What would pass as some results of a norm, and what no result is. */
+static void passing_as(abl_case *c)
+{
+    const char *text = abl_passing(c, NULL);
+    char *all = strdup(text ? text : ""), *y;
+
+    ok(strncmp(all, "eps = 0\n", 8) == 0, "eps = 0 would pass as all results");
+    ok(text && text == abl_passing(c, NULL), "the text stays where it is asked for again");
+    text = abl_passing(c, "y");
+    y = strdup(text ? text : "");
+    ok(strstr(y, "dw has all rows but the last\n") != NULL, "a wrong d_w as y");
+    ok(*all && lines_not_in(all, y) == 0 && lines_not_in(y, all) > 0,
+       "what would pass as all results would as one of them");
+    text = abl_passing(c, " d_x  y d_w ");
+    ok(text && strcmp(text, all) == 0, "all of them by their names");
+    ok(!abl_passing(c, "y z"), "no such result");
+    error_says("z is no output or gradient of rmsnorm");
+    ok(!abl_passing(c, "x"), "an input");
+    error_says("x is no output or gradient of rmsnorm");
+    ok(!abl_passing(c, "rstd"), "a tensor that is kept for backward");
+    error_says("rstd is no output or gradient of rmsnorm");
+    ok(!abl_passing(c, "a_name_that_is_longer_than_that_of_any_tensor"), "a long name");
+    error_says("is no output or gradient of rmsnorm");
+    ok(!abl_passing(c, " "), "no name");
+    error_says("no result is named");
+    free(all);
+    free(y);
+}
+
+/* What the verdict on a right result sees; 0: nothing. */
+static double sees(abl_case *c, const abl_result *r)
+{
+    abl_verdicts *all = abl_judge_result(c, r);
+    struct abl_verdict v = {.sees = 0};
+
+    ok(all && abl_verdict(all, 0, &v) == 0 && v.pass && v.sees > 0 && v.sees < v.sees_row &&
+           v.sees_row < v.sees_element && v.sees_element < 1,
+       "a verdict sees %.2g, of a row %.2g, of an element %.2g", v.sees, v.sees_row,
+       v.sees_element);
+    abl_verdicts_free(all);
+    return v.sees;
+}
+
+static void passing(void)
+{
+    abl_case *c = abl_case_new("rmsnorm rows=16 columns=256 dtype=bf16");
+    abl_result *r = c ? abl_run(c, "ref64", NULL, 0) : NULL;
+    abl_result *mine = c ? abl_result_new(c, "mine") : NULL;
+    const int64_t n = c ? count(c, "y") : 0;
+
+    if (ok(r && mine && abl_result_get(r, "y", x, n) == 0 && abl_result_set(mine, "y", x, n) == 0,
+           "a result of a norm")) {
+        const double few = sees(c, mine);
+        passing_as(c);
+        ok(sees(c, mine) <= few, "and after all samples no less");
+    }
+    abl_result_free(mine);
+    abl_result_free(r);
+    abl_case_free(c);
+}
+
 static void seeds(void)
 {
     enum { N = 256 };
@@ -602,6 +677,7 @@ int main(void)
     results();
     accumulating();
     passes_and_checks();
+    passing();
     seeds();
     dumps();
     dumped_index();

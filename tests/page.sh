@@ -208,6 +208,61 @@ with h5py.File("given.h5", "r+") as f:
         "any(row[1] == 'a\"<b>,c given' and row[-1] == '2' for row in rows if len(row) == 7)"
 fi
 
+# ---- what verdicts see, and what would pass ----
+
+cat >>page.py <<'END'
+def sees():
+    """The cells below each title Sees."""
+    tables = [k for k, r in enumerate(rows) if "Sees" in r]
+    return [r[rows[k].index("Sees")] for k in tables for r in rows[k + 1:]
+            if len(r) == len(rows[k]) and "Sees" not in r]
+END
+"$program" --verbose -t 'rmsnorm rows=64 columns=256 dtype=bf16 repeats=0' -o power.h5 >out 2>&1
+"$program" --report power.h5 >out 2>&1
+ok 'a page says what would pass' page power.html '"Would pass: eps = 0; " in text'
+"$program" -t 'rmsnorm rows=64 columns=256 dtype=bf16 repeats=0' -o plain.h5 >out 2>&1
+"$program" --report plain.h5 >out 2>&1
+ok 'where that was asked' page plain.html '"Would pass" not in text'
+if "${PYTHON:-python3}" -c 'import h5py' 2>/dev/null; then
+    "$PYTHON" -c '
+import h5py
+with h5py.File("power.h5", "r+") as f:
+    t = f["trial/0001"]
+    t.attrs["would_pass"] = "eps = <b>&\x1b[31m\nx" + "\u00fc" * 300 + "\n\nlast\n"
+    t["mine/y"] = t["ref64/y"][...]' >out 2>&1
+    ok 'a dump that was changed' exits 0 --report power.h5
+    ok 'has its text as text' page power.html \
+        '"Would pass: eps = <b>&" in text and "eps = &lt;b&gt;&amp;" in source and "; last." in text'
+    ok 'and no control characters' page power.html 'all(c.isprintable() or c == "\n" for c in source)'
+    raw() {
+        test "$(LC_ALL=C tr -d '\n[:print:]\200-\377' <out | wc -c)" != 0
+    }
+    ok 'a summary of it' exits 0 --summary power.h5
+    ok 'has none either' eval '! raw'
+    ok 'nor has the judgement of results in it' exits 0 judge power.h5 --verbose
+    ok 'any' eval '! raw'
+    "$program" --report power.h5 >out 2>&1
+    ok 'what a verdict sees is a number' page power.html \
+        'any(r[:3] == ["parity", "mine given", "y"] for r in rows) and any(s != "–" and 0 < float(s) < 0.1 for s in sees())'
+    "$PYTHON" -c '
+import h5py, numpy
+with h5py.File("power.h5", "r+") as f:
+    t = f["trial/0001"]
+    new = t["check"][...]
+    names = [n for n in new.dtype.names if n != "samples" and not n.startswith("sees")]
+    old = numpy.empty(new.shape, [(n, new.dtype.fields[n][0]) for n in names])
+    for n in names:
+        old[n] = new[n]
+    del t["check"]
+    t["check"] = old' >out 2>&1
+    ok 'a dump of a version that did not say it' exits 0 --report power.h5
+    ok 'has none' page power.html 'len(sees()) > 3 and set(sees()) == {"–"}'
+    ok 'and can be compared' exits 0 --summary power.h5
+    ok 'and judged' exits 0 judge power.h5
+    ok 'by which it says it' exits 0 --report power.h5
+    ok 'of these results' page power.html 'len(set(sees())) > 1'
+fi
+
 # ---- many trials ----
 
 printf '[experiment]\nname = many\nchecks = properties\nrepeats = 1\nsave = none\n[trial]\nop = silu

@@ -210,11 +210,19 @@ static void judging_faults(void)
             "t.ini:2: judge*takes one value*\n");
     refused("what a sample cannot check",
             "[experiment]\njudge = sampled\nchecks = parity, differences\n" LINEAR,
-            "t.ini:3: checks: differences and properties need all elements; judge = sampled takes "
-            "parity or none\n");
+            "t.ini:3: checks: differences, properties and power need all elements; judge = "
+            "sampled takes parity or none\n");
     refused("properties of a sample", "[experiment]\nchecks = properties\njudge = sampled\n" LINEAR,
-            "t.ini:2: checks: differences and properties need all elements; judge = sampled takes "
-            "parity or none\n");
+            "t.ini:2: checks: differences, properties and power need all elements; judge = "
+            "sampled takes parity or none\n");
+    refused("what a sample cannot say",
+            "[experiment]\njudge = sampled\nchecks = parity, power\n" LINEAR,
+            "t.ini:3: checks: differences, properties and power need all elements; judge = "
+            "sampled takes parity or none\n");
+    refused("power beside times", "[experiment]\nmeasure = time\nchecks = power\n" LINEAR,
+            "t.ini:3: checks: measure = time makes none but parity\n");
+    refused("and beside crossovers", "[experiment]\nchecks = power\nmeasure = crossover\n" LINEAR,
+            "t.ini:2: checks: measure = crossover makes none but parity\n");
     refused("what cannot be sampled",
             "[experiment]\njudge = sampled\n" LINEAR "[trial]\nop = histogram\n",
             "t.ini:5: judge = sampled: histogram cannot be sampled: no result of it has a row that "

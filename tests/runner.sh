@@ -170,6 +170,43 @@ usage "--verbose and --tsv" "--tsv has a record for each check already; leave ou
 usage "--random and --verbose" "--random takes only --from, --seed, --op, --checks and --judge beside it" \
     --random 3 --verbose
 
+# ---- what a verdict sees ----
+
+norm='rmsnorm rows=64 columns=256 dtype=bf16 repeats=0'
+does "--verbose says what would pass" 0 "^      would pass  eps = 0$" "$run" --verbose -o sees.h5 -t "$norm"
+grep -q "^      sees      [a-z0-9_]* [a-z0-9_]*, y: [0-9.]* %, a row [0-9.]* %, an element [0-9.]* %$" out
+ok $? "and what the verdicts see"
+sed -n '/^## What a verdict sees/,/^## /p' "$srcdir/doc/experiments.md" | sed -n '/^```/,/^```/p' | grep '^      would pass' >shown
+grep '^      would pass' out | cmp -s shown - && [ `wc -l <shown` -gt 2 ]
+ok $? "doc/experiments.md shows the same"
+does "the same plan without it" 0 "^  replaces sees\.h5 of [0-9-]*$" "$run" -o sees.h5 -t "$norm"
+! grep -q "would pass\|^      sees" out
+ok $? "says neither"
+does "small rows" 0 "^      sees  " "$run" --verbose -o tiny.h5 -t "$norm fill=tiny"
+! grep -q "would pass  .*eps" out
+ok $? "show eps"
+does "a choice is named" 0 "^      would pass  mask = window$" \
+    "$run" --verbose -o mask.h5 -t 'attention steps=9 batch=1 dim=8 repeats=0 checks=power'
+! "$run" --verbose -o data.h5 -t 'quantise dim_out=3 dim_in=256 repeats=0 checks=power' | grep -q "would pass  data"
+ok $? "how inputs are drawn is no choice that results show"
+printf '[experiment]\nname = power\nchecks = power\nrepeats = 0\n[trial]\nop = rmsnorm\nrows = 64\ncolumns = 256\ndtype = bf16\n' \
+    >power.ini
+does "checks = power" 0 "^0 checks, [0-9]* skipped: nothing was checked" "$run" power.ini
+if [ -n "$H5DUMP" ]; then
+    "$H5DUMP" -a /trial/0001/would_pass power.h5 >out 2>err && grep -q '(0): "eps = 0$' out
+    ok $? "leaves in the dump what would pass"
+    ! "$H5DUMP" -a /trial/0001/would_pass sees.h5 >out 2>err
+    ok $? "but not where that was not asked"
+else
+    skip "what would pass in the dump" "no h5dump"
+fi
+does "--verbose of what is judged by a sample" 0 "judged by sample" \
+    "$run" --verbose -o sampled.h5 -t 'gemm M=200 N=200 K=9 judge=sampled repeats=0'
+! grep -q "would pass" out
+ok $? "asks for nothing"
+does "drawn cases and power" 2 "--checks parity,power: --random takes differences, parity and properties" \
+    "$run" --random 3 --checks parity,power
+
 # ---- terms ----
 
 sed -n '/^## The report/,/^## Requirements/p' "$srcdir/README.md" | grep -q '^`params`'
@@ -179,7 +216,7 @@ ok $? "so does the man page"
 grep -q '^| `params` |' "$srcdir/doc/glossary.md"
 ok $? "and the glossary"
 
-for term in yardstick handover no_z z_mod; do
+for term in yardstick handover no_z z_mod sees "would pass" "wrong kernel"; do
     grep -q "^| [^|]*\<$term\>[^|]* | " "$srcdir/doc/glossary.md"
     ok $? "the glossary has $term"
 done

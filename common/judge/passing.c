@@ -114,15 +114,13 @@ static int is_call(const struct asking *a, struct call *changed)
 
 static int ask_setting(const struct asking *a, const struct call *changed, int param)
 {
-    char value[32];
+    char buffer[32];
     const struct call f = on_oracle(changed);
+    const struct param *p = &f.op->param[param];
     const int pass = passes(a, &f, a->inputs);
 
-    if (f.op->param[param].real)
-        snprintf(value, sizeof value, "%.4g", f.real[param]);
-    else
-        op_value(&f, param, value);
-    if (pass > 0 && add_line(a->to, "%s = %s", f.op->param[param].name, value))
+    if (pass > 0 && (p->real ? add_line(a->to, "%s = %.4g", p->name, f.real[param])
+                             : add_line(a->to, "%s = %s", p->name, op_value(&f, param, buffer))))
         return -1;
     return pass;
 }
@@ -268,10 +266,11 @@ static int ask_tensor(const struct asking *a, int arg, const struct tensors *oth
     return e;
 }
 
-static int is_given(const struct call *f, int arg)
+/* The gradient of an output is, where a gradient is among the results. */
+static int is_given(const struct asking *a, int arg)
 {
-    const unsigned flags = f->op->arg[arg].flags;
-    return op_has(f, arg) && (flags & IN || (flags & OUT && flags & DIFF));
+    const unsigned flags = call_of(a)->op->arg[arg].flags;
+    return op_has(call_of(a), arg) && (flags & IN || (a->by->g && flags & OUT && flags & DIFF));
 }
 
 static int ask_tensors(const struct asking *a, uint64_t seed)
@@ -285,7 +284,7 @@ static int ask_tensors(const struct asking *a, uint64_t seed)
         tensors_round(other, f);
     }
     for (int i = 0; !e && i < f->op->n_args && !is_stopped(a); i++)
-        if (is_given(f, i))
+        if (is_given(a, i))
             e = ask_tensor(a, i, other);
     tensors_free(other);
     return e ? -1 : 0;

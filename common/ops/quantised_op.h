@@ -63,6 +63,6 @@ extern const struct axis quantised_axes[];
                          .max = 256,                                                               \
                          .help = "weights that share a scale: 32, 64, 128, 256",                   \
                          .unless = quantised_only_nf4},                                            \
-    [QUANTISED_DATA] = CHOICE_PARAM("data", data_, DATA_WEIGHTS, help_)
+    [QUANTISED_DATA] = ASIDE_PARAM("data", data_, DATA_WEIGHTS, help_)
 
 #endif

@@ -98,15 +98,15 @@ static void only_times(struct plan *p, const struct ini_section *s)
     p->x->checks = CHECK_PARITY;
 }
 
-/* A sample has nothing that differences and properties could be checked on. */
+/* A sample has nothing that differences and properties could be checked on, and nothing would be changed. */
 static void only_parity(struct plan *p, const struct ini_section *s)
 {
     const struct ini_entry *checks = section_entry(s, "checks");
 
     if (checks && p->x->checks & ~CHECK_PARITY)
         plan_fault(p, checks->line,
-                   "checks: differences and properties need all elements; judge = sampled takes "
-                   "parity or none");
+                   "checks: differences, properties and power need all elements; judge = sampled "
+                   "takes parity or none");
     p->x->checks = checks ? p->x->checks & CHECK_PARITY : CHECK_PARITY;
 }
 

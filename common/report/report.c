@@ -190,9 +190,11 @@ static const char *measured(const struct verdict *v, char text[32])
     return !*v->distance || strcmp(v->distance, distance_names[BY_MAX]) == 0 ? "" : text;
 }
 
-/* "0.10 %", or where that is nothing "3.5e-07". */
+/* "0.10 %", or where that is little "3.5e-07"; "none": the bound is no use. */
 static const char *seen_text(double x, char text[32])
 {
+    if (isinf(x))
+        return "none";
     snprintf(text, 32, x >= 1e-4 ? "%.2g %%" : "%.2g", x >= 1e-4 ? 100 * x : x);
     return x > 0 ? text : "any bit";
 }

@@ -56,7 +56,8 @@ static void keys_of(const struct experiment *x, struct key_text k[N_KEYS])
     for (int i = 0; i < N_KEYS; i++)
         k[i].key = keys[i];
     snprintf(k[0].text, sizeof k[0].text, "%s", measure_names[x->measure]);
-    join_flags(x->checks, k[1].text, sizeof k[1].text);
+    /* Power adds no verdict: with and without it, and --verbose, which asks for it, the plan is the same. */
+    join_flags(x->checks & ~CHECK_POWER, k[1].text, sizeof k[1].text);
     snprintf(k[2].text, sizeof k[2].text, "%d", x->directions);
     snprintf(k[3].text, sizeof k[3].text, "%d", x->repeats);
     snprintf(k[4].text, sizeof k[4].text, "%s", save_names[x->save]);

@@ -377,32 +377,59 @@ static int run_backward(const struct call *f, unsigned wrong)
     return 0;
 }
 
-WRONG_BITS(mask_strict, "a query does not see its own key under a causal mask", STRICT, STRICT);
-WRONG_BITS(aligned_at_start, "query i is at key i where keys and steps differ", TOP_LEFT, TOP_LEFT);
+WRONG_UNLESS(is_causal, f->choice[ATTENTION_MASK] == MASK_CAUSAL, "no causal mask")
+WRONG_UNLESS(has_other_steps, f->choice[ATTENTION_MASK] != MASK_FULL && DIM(f, 'T') != DIM(f, 'S'),
+             "as many keys as steps, or no mask")
+WRONG_UNLESS(has_groups, DIM(f, 'G') > 1 && DIM(f, 'G') < DIM(f, 'H'), "no groups of heads")
+WRONG_UNLESS(shares_heads, DIM(f, 'G') < DIM(f, 'H'), "each head has keys of its own")
+WRONG_UNLESS(has_cap, f->real[ATTENTION_SOFTCAP] > 0, "no softcap")
+WRONG_UNLESS(caps_bias, f->real[ATTENTION_SOFTCAP] > 0 && f->choice[ATTENTION_BIAS] != BIAS_NONE,
+             "no softcap, or no bias")
+WRONG_UNLESS(has_alibi, f->choice[ATTENTION_BIAS] == BIAS_ALIBI, "no slopes")
+WRONG_UNLESS(alibi_of_other_steps,
+             f->choice[ATTENTION_BIAS] == BIAS_ALIBI && DIM(f, 'T') != DIM(f, 'S'),
+             "no slopes, or as many keys as steps")
+WRONG_UNLESS(has_bias, f->choice[ATTENTION_BIAS] == BIAS_FULL, "no full bias")
+WRONG_UNLESS(sums_over_batch,
+             DIM(f, 'B') > 1 &&
+                 (f->choice[ATTENTION_BIAS] == BIAS_FULL || f->choice[ATTENTION_SINK]),
+             "one sequence, or neither bias nor sink")
+WRONG_UNLESS(is_scaled, attention_scale(f) != 1, "the scale is 1")
+
+WRONG_BITS(mask_strict, "a query does not see its own key under a causal mask", STRICT, STRICT,
+           .declines = is_causal);
+WRONG_BITS(aligned_at_start, "query i is at key i where keys and steps differ", TOP_LEFT, TOP_LEFT,
+           .declines = has_other_steps);
 WRONG_BITS(keys_lost, "keys behind the last multiple of 8 are lost", KEYS_LOST, KEYS_LOST);
-WRONG_BITS(heads_modulo, "query head h has kv head h mod G", HEADS_MODULO, HEADS_MODULO);
-WRONG_BITS(cap_after_bias, "the softcap has the bias within it", CAP_AFTER_BIAS, CAP_AFTER_BIAS);
-WRONG_BITS(alibi_rises, "ALiBi's slopes are added, not subtracted", RISING, RISING);
+WRONG_BITS(heads_modulo, "query head h has kv head h mod G", HEADS_MODULO, HEADS_MODULO,
+           .declines = has_groups);
+WRONG_BITS(cap_after_bias, "the softcap has the bias within it", CAP_AFTER_BIAS, CAP_AFTER_BIAS,
+           .declines = caps_bias);
+WRONG_BITS(alibi_rises, "ALiBi's slopes are added, not subtracted", RISING, RISING,
+           .declines = has_alibi);
 WRONG_BITS(alibi_of_row, "ALiBi's distance is |i - j| where keys and steps differ", DISTANCE_OF_ROW,
-           DISTANCE_OF_ROW);
+           DISTANCE_OF_ROW, .declines = alibi_of_other_steps);
 WRONG_BITS(not_rescaled, "o is not rescaled where the running maximum grows", NOT_RESCALED, 0);
 WRONG_BITS(empty_row_sees_all, "a row that sees nothing has the mean of v, not 0", SEES_ALL, 0);
 WRONG_BITS(sum_of_kept, "the denominator is of the weights that dropout keeps", SUM_OF_KEPT, 0,
            .declines = drops);
-WRONG_BITS(no_cap_slope, "backward leaves out the slope of the softcap", 0, NO_CAP_SLOPE);
-WRONG_BITS(first_head_of_group, "dk, dv are of the first query head of a group", 0, FIRST_HEAD);
+WRONG_BITS(no_cap_slope, "backward leaves out the slope of the softcap", 0, NO_CAP_SLOPE,
+           .declines = has_cap);
+WRONG_BITS(first_head_of_group, "dk, dv are of the first query head of a group", 0, FIRST_HEAD,
+           .declines = shares_heads);
 WRONG_BITS(dropout_unscaled, "backward leaves out 1 / (1 - p)", 0, KEPT_BY_1, .declines = drops);
-WRONG_BITS(dq_unscaled, "dq leaves out the scale", 0, DQ_UNSCALED);
-WRONG_BITS(dk_scaled_twice, "dk has the scale twice", 0, DK_TWICE);
+WRONG_BITS(dq_unscaled, "dq leaves out the scale", 0, DQ_UNSCALED, .declines = is_scaled);
+WRONG_BITS(dk_scaled_twice, "dk has the scale twice", 0, DK_TWICE, .declines = is_scaled);
 WRONG_BITS(dv_of_all, "dv is of P before the dropout", 0, DV_OF_ALL, .declines = drops);
 WRONG_BITS(delta_of_all, "delta is sum P do.v, without the dropout", 0, DELTA_OF_ALL,
            .declines = drops);
 WRONG_BITS(no_delta, "ds = P dp, without delta", 0, NO_DELTA);
-WRONG_BITS(last_sequence, "d_bias and d_sinks are not summed over the sequences", 0, LAST_SEQUENCE);
+WRONG_BITS(last_sequence, "d_bias and d_sinks are not summed over the sequences", 0, LAST_SEQUENCE,
+           .declines = sums_over_batch);
 WRONG_BITS(small_flushed, "backward has 0 for P below 2^-14, as fp16 without subnormals", 0,
            FLUSHED);
 WRONG_BITS(no_sink_gradient, "d_sinks is 0", 0, NO_SINK_GRADIENT, .declines = has_sink);
-WRONG_BITS(bias_of_du, "d_bias is scale du, not ds", 0, BIAS_OF_DU);
+WRONG_BITS(bias_of_du, "d_bias is scale du, not ds", 0, BIAS_OF_DU, .declines = has_bias);
 
 WRONG_KERNELS(attention, &scale_of_padded_width, &window_too_short, &window_without_right,
               &dropout_drawn_again, &sink_not_in_sum, &delta_without_dlse, &delta_of_rounded_o,

@@ -330,8 +330,8 @@ for name in b"m\033[1m", b"m\ttab", b"m\nline\xff":
         [ $? != 0 ] && cat out err | grep -q 'm\\x\(1b\|09\)'
         ok $? "programs with control characters in their names are named $how"
         clean "run-ablation judge $how"
-        [ "$how" != --tsv ] || ! grep -v '^#' out | awk -F'\t' 'NF != 12' | grep .
-        ok $? "records have 12 columns $how"
+        [ "$how" != --tsv ] || ! grep -v '^#' out | awk -F'\t' 'NF != 15' | grep .
+        ok $? "records have 15 columns $how"
     done
     # README's lines for tensors of PyTorch's, on something that has the same methods.
     {

@@ -38,7 +38,7 @@ static void makes(const char *what, const char *words, const char *const *line, 
 #define DEFAULTS " dtype=fp32 seed=1 input=normal"
 #define CELL(state, after)                                                                         \
     "e74_cell state=" state " proj=no_z nonlin=tanh trajectory=checkpoint checkpoint_dtype=fp32 "  \
-    "steps=2 batch=1 heads=1 n_state=8" after " checkpoint_interval=32" DEFAULTS
+    "steps=2 batch=1 heads=1 n_state=8" after " checkpoint_interval=32 fill=normal" DEFAULTS
 #define STEPS "e74_cell steps=2 batch=1 n_state=8 "
 #define QUANTISE(format, search)                                                                   \
     "quantise dim_out=2 dim_in=256 format=" format " data=weights" search DEFAULTS

@@ -483,13 +483,19 @@ abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kern
     return v;
 }
 
-/* Every result that was set, against what it should be. */
-static int judge_given(const abl_result *r, struct bounds *bounds, const char *name,
-                       struct verdicts *list)
+/* With the types in which the result says that it is given. */
+static void bounds_as_given(struct bounds *bounds, const abl_result *r)
 {
     FOR_RESULTS (&r->call, i, grad)
         if (X_OR_G(r->unit, i, grad) > 0)
             bounds_given_in(bounds, i, grad, X_OR_G(r->unit, i, grad));
+}
+
+/* Every result that was set, against what it should be. */
+static int judge_given(const abl_result *r, struct bounds *bounds, const char *name,
+                       struct verdicts *list)
+{
+    bounds_as_given(bounds, r);
     FOR_RESULTS (&r->call, i, grad) {
         if (!X_OR_G(r->has, i, grad))
             continue;
@@ -589,7 +595,7 @@ static int results_named(const struct call *f, const char *names, struct results
 }
 
 /* Ends early as whoever watches this thread asks; NULL then, and after err_set(). */
-static const char *passing_of(abl_case *c, const char *names)
+static const char *passing_of(abl_case *c, const char *names, const abl_result *as)
 {
     struct answer *a = answer_of(c);
     struct results by;
@@ -598,22 +604,27 @@ static const char *passing_of(abl_case *c, const char *names)
 
     if (!a || results_named(&a->truth.call, names, &by))
         return NULL;
-    if (a->passing && by.x == a->by.x && by.g == a->by.g)
+    if (as && as->call.backend->type != c->trial.type)
+        return err_null("a result of another type than the case's");
+    if (a->passing && !as && !a->as_declared && by.x == a->by.x && by.g == a->by.g)
         return a->passing;
     free(a->passing);
     a->by = by;
-    bounds_from(&bounds, &a->truth.call, &a->truth);
+    a->as_declared = as != NULL;
+    bounds_from(&bounds, as ? &as->call : &a->truth.call, &a->truth);
+    if (as)
+        bounds_as_given(&bounds, as);
     const int e = passing_find(&bounds, &by, c->trial.seed, NULL, &p);
     a->passing = e ? NULL : passing_text(&p);
     passing_free(&p);
     return a->passing;
 }
 
-const char *abl_passing(abl_case *c, const char *results)
+const char *abl_passing(abl_case *c, const char *results, const abl_result *as)
 {
     if (IS_NULL(c, "case") || call_begin())
         return NULL;
-    const char *text = passing_of(c, results);
+    const char *text = passing_of(c, results, as);
     const int stopped = watch_stopped();
     call_end();
     return stopped ? NULL : text;

@@ -273,13 +273,14 @@ abl_verdicts *abl_judge_result(abl_case *c, const abl_result *r);
 /* Would these n values of a result pass, by the bounds that are known so far: 1, or 0.  For null
  * answers, by which a case shows what it can see; -1 as abl_result_set() does. */
 int abl_would_pass(abl_case *c, const char *name, const double *values, int64_t n);
-/* What would pass as `results` of the case, "y d_x" (NULL: all outputs and gradients): changes of it that
- * none of them shows by the bounds that they are judged by, a line each, such as "eps = 0", "S0 drawn anew", "x = 0 at the last
+/* What would pass as `results` of the case, "y d_x", blanks between them (NULL: all outputs and
+ * gradients): changes of it that none of them shows by the bounds that they are judged by, where
+ * `as` is given with what that result declares (abl_result_rounds()), a line each, such as "eps = 0", "S0 drawn anew", "x = 0 at the last
  * of steps", or a wrong kernel of those that ablate has, "the variance is E x^2 - (E x)^2"; "" where
- * nothing would.  It takes some 100 passes of the oracle; results of the case are then judged by as many
+ * nothing would.  It takes some 100 passes of the oracle, however long these are; results of the case are then judged by as many
  * samples as a result that fails, and what their verdicts see is exact.  The text is the case's own,
  * until its inputs change.  NULL after an error. */
-const char *abl_passing(abl_case *c, const char *results);
+const char *abl_passing(abl_case *c, const char *results, const abl_result *as);
 /* max |a - b| / max |b| of n values a and b, those that are wanted; NaN after an error. */
 double abl_distance(const double *values, const double *wanted, int64_t n);
 /* Gets the n elements of the result that the oracle has for the case: "out", "d_x".  It, too, is

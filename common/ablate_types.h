@@ -22,6 +22,7 @@ struct answer {
     char
         *passing; /* what would pass by these results; NULL: it was not asked, and few samples do */
     struct results by;
+    int as_declared; /* by the roundings that a result declares */
 };
 
 struct abl_case {

@@ -335,27 +335,27 @@ static int lines_not_in(const char *text, const char *among)
 /* What would pass as some results of a norm, and what no result is. */
 static void passing_as(abl_case *c)
 {
-    const char *text = abl_passing(c, NULL);
+    const char *text = abl_passing(c, NULL, NULL);
     char *all = strdup(text ? text : ""), *y;
 
     ok(strncmp(all, "eps = 0\n", 8) == 0, "eps = 0 would pass as all results");
-    ok(text && text == abl_passing(c, NULL), "the text stays where it is asked for again");
-    text = abl_passing(c, "y");
+    ok(text && text == abl_passing(c, NULL, NULL), "the text stays where it is asked for again");
+    text = abl_passing(c, "y", NULL);
     y = strdup(text ? text : "");
     ok(strstr(y, "dw has all rows but the last\n") != NULL, "a wrong d_w as y");
     ok(*all && lines_not_in(all, y) == 0 && lines_not_in(y, all) > 0,
        "what would pass as all results would as one of them");
-    text = abl_passing(c, " d_x  y d_w ");
+    text = abl_passing(c, " d_x  y d_w ", NULL);
     ok(text && strcmp(text, all) == 0, "all of them by their names");
-    ok(!abl_passing(c, "y z"), "no such result");
+    ok(!abl_passing(c, "y z", NULL), "no such result");
     error_says("z is no output or gradient of rmsnorm");
-    ok(!abl_passing(c, "x"), "an input");
+    ok(!abl_passing(c, "x", NULL), "an input");
     error_says("x is no output or gradient of rmsnorm");
-    ok(!abl_passing(c, "rstd"), "a tensor that is kept for backward");
+    ok(!abl_passing(c, "rstd", NULL), "a tensor that is kept for backward");
     error_says("rstd is no output or gradient of rmsnorm");
-    ok(!abl_passing(c, "a_name_that_is_longer_than_that_of_any_tensor"), "a long name");
+    ok(!abl_passing(c, "a_name_that_is_longer_than_that_of_any_tensor", NULL), "a long name");
     error_says("is no output or gradient of rmsnorm");
-    ok(!abl_passing(c, " "), "no name");
+    ok(!abl_passing(c, " ", NULL), "no name");
     error_says("no result is named");
     free(all);
     free(y);

@@ -193,8 +193,8 @@ static const char *measured(const struct verdict *v, char text[32])
 /* "0.10 %", or where that is little "3.5e-07"; "none": the bound is no use. */
 static const char *seen_text(double x, char text[32])
 {
-    if (isinf(x))
-        return "none";
+    if (isinf(x) || isnan(x))
+        return isinf(x) ? "none" : "not known";
     snprintf(text, 32, x >= 1e-4 ? "%.2g %%" : "%.2g", x >= 1e-4 ? 100 * x : x);
     return x > 0 ? text : "any bit";
 }

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._case import Case, Rows, Run, numbers
-from ._library import DOUBLES, Error, call, fail
+from ._library import DOUBLES, Error, call
 from ._records import html_table
 from ._table import INPUT, OUTPUT
 
@@ -293,10 +293,11 @@ class _Judge:
 
     def find_passing(self, found: Mapping[str, np.ndarray]) -> None:
         """What would pass as these results; they are judged by all samples from then on."""
-        text = call("abl_passing", self.case, " ".join(found))
-        if text is None:
-            raise fail()
-        self.passing = text.splitlines()
+        run = Run.given(self.case, "function")
+        rounds = self.narrowed(found)
+        if rounds:
+            call("abl_result_rounds", run, rounds)
+        self.passing = call("abl_passing", self.case, " ".join(found), run).splitlines()
 
     def would_pass(self, name: str, answer: np.ndarray) -> bool:
         """Would this answer for the case's inputs pass as that result?"""

@@ -94,7 +94,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "abl_judge_result": (HANDLE, [HANDLE, HANDLE]),
     "abl_expected": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
     "abl_would_pass": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
-    "abl_passing": (c_char_p, [HANDLE, TEXT]),
+    "abl_passing": (c_char_p, [HANDLE, TEXT, HANDLE]),
     "abl_distance": (c_double, [DOUBLES, DOUBLES, c_int64]),
     "abl_verdicts_free": (None, [HANDLE]),
     "abl_verdict": (c_int, [HANDLE, c_int, POINTER(CVerdict)]),
@@ -169,7 +169,7 @@ def _made(name: str, arguments: tuple[Any, ...]) -> Any:
     """What a function returns, or its error."""
     function = getattr(lib, name)
     result = function(*[a.encode() if isinstance(a, str) else a for a in arguments])
-    if function.restype is HANDLE and not result:
+    if function.restype in (HANDLE, c_char_p) and result is None:
         return fail()
     if function.restype in (c_int, c_int64) and result == -1:
         return fail()

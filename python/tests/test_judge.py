@@ -7,7 +7,8 @@ import pytest
 
 import ablate
 import kernels
-from ablate._case import to_bf16
+from ablate import _library
+from ablate._case import Case, to_bf16
 from functions import FUNCTIONS, NO_NUMBERS, SAME_NUMBERS, WRONG, drawn, functions
 
 CASES = int(os.environ.get("ABLATE_JUDGE_CASES", "200"))
@@ -339,3 +340,17 @@ def test_what_is_seen():
     (seen,) = [v.sees for v in off(0) if v.check == "parity"]
     assert 1e-8 < seen < 1e-6
     assert not off(1.1 * seen).ok and off(0.4 * seen).ok
+
+
+def test_what_would_pass_as_declared():
+    """What a function declares that it rounds hides more: so it does here."""
+    def rmsnorm(x, w, eps=1e-6):
+        y = x / np.sqrt((x.astype(float) ** 2).mean(1, keepdims=True) + eps) * w
+        return kernels.bf16(y).astype(np.float32)
+
+    words = "rmsnorm rows=64 columns=256"
+    verdicts = ablate.judge(rmsnorm, words, rounds="y:bf16", power=True)
+    assert verdicts.ok and "eps = 0" in verdicts.would_pass
+    assert ablate.judge(lambda x, w: rmsnorm(x, w, 0), words, rounds="y:bf16").ok
+    with pytest.raises(ablate.Error, match="z is no output or gradient"):
+        _library.call("abl_passing", Case(words), "z", None)

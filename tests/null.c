@@ -266,6 +266,7 @@ static void verdicts(void)
     REFUSES(abl_expected, values, abl_expected(c, "y", NULL, N) == -1);
     REFUSES(abl_passing, c, abl_passing(NULL, NULL, NULL) == NULL);
     ACCEPTS(abl_passing, results, abl_passing(c, NULL, NULL) != NULL);
+    ACCEPTS(abl_passing, as, abl_passing(c, NULL, NULL) != NULL);
     REFUSES(abl_would_pass, c, abl_would_pass(NULL, "y", array, N) == -1);
     REFUSES(abl_would_pass, name, abl_would_pass(c, NULL, array, N) == -1);
     REFUSES(abl_would_pass, values, abl_would_pass(c, "y", NULL, N) == -1);

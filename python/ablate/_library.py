@@ -169,7 +169,9 @@ def _made(name: str, arguments: tuple[Any, ...]) -> Any:
     """What a function returns, or its error."""
     function = getattr(lib, name)
     result = function(*[a.encode() if isinstance(a, str) else a for a in arguments])
-    if function.restype in (HANDLE, c_char_p) and result is None:
+    if function.restype is HANDLE and not result:
+        return fail()
+    if function.restype is c_char_p and result is None and name in _LONG:  # others end a list so
         return fail()
     if function.restype in (c_int, c_int64) and result == -1:
         return fail()

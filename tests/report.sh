@@ -182,6 +182,10 @@ does "a threshold without a baseline" 2 "--threshold needs --baseline" "$run" --
 ok $? "--tsv"
 [ `grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u` = 15 ]
 ok $? "--tsv has as many fields in every record"
+does "--tsv of checks = power" 0 "	would pass	eps = 0	" \
+    "$run" --tsv --force -t 'rmsnorm rows=64 columns=256 dtype=bf16 repeats=0 checks=power'
+grep -q '	sees	y	' out && [ `grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u` = 15 ]
+ok $? "it has what is seen, and as many fields"
 gpu=`"$run" --version | sed -n 's/^  gpu_bf16 *//p'`
 small='e74_cell steps=40 batch=2 n_state=16 dtype=fp32,bf16'
 case $gpu in

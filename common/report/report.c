@@ -260,6 +260,38 @@ static void missing_lines(struct report *p, int i, const struct result *r)
             say(&p->screen, 6, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
+/* A verdict, or one of no check but for what it sees. */
+static void verdict_record(const struct report *p, int i, const struct verdict *v, const char *line)
+{
+    const double seen[] = {v->power.all, v->power.slice, v->power.element};
+    char backend[MAX_CELL]; /* another program's name, from a dump */
+
+    quote_bytes(v->backend, strlen(v->backend), backend, sizeof backend);
+    fprintf(p->screen.to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\t",
+            i + 1, backend, v->kernel, v->check, v->tensor, v->error, v->bound, verdict_word(v),
+            v->judged, v->elements, v->distance);
+    for (size_t k = 0; k < COUNT(seen); k++)
+        if (v->power.samples && !isnan(seen[k]))
+            fprintf(p->screen.to, "%.6g\t", seen[k]);
+        else
+            fputc('\t', p->screen.to);
+    fprintf(p->screen.to, "%s\n", line);
+}
+
+/* What would pass, in the column `tensor`; and on the yardstick, what is seen. */
+static void power_records(const struct report *p, int i, const struct result *r)
+{
+    for (int j = 0; j < r->seen.n; j++) {
+        struct verdict v = r->seen.v[j];
+        v.check = "sees";
+        verdict_record(p, i, &v, r->trial->text);
+    }
+    for (const char *at = r->passing ? r->passing : ""; *at;
+         at += strcspn(at, "\n"), at += *at == '\n')
+        fprintf(p->screen.to, "%d\t\t\twould pass\t%.*s\t\t\t\t\t\t\t\t\t\t%s\n", i + 1,
+                (int)strcspn(at, "\n"), at, r->trial->text);
+}
+
 static void check_records(struct report *p, int i, const struct result *r)
 {
     const char *line = r->trial->text;
@@ -271,21 +303,9 @@ static void check_records(struct report *p, int i, const struct result *r)
                     r->ran[j].call.backend->name, r->ran[j].call.kernel->name, pass_names[q],
                     r->ran[j].outcome.median[q], line);
     trips_tsv(p->screen.to, i + 1, r);
-    for (int j = 0; j < r->verdicts.n; j++) {
-        const struct verdict *v = &r->verdicts.v[j];
-        char backend[MAX_CELL]; /* another program's name, from a dump */
-        quote_bytes(v->backend, strlen(v->backend), backend, sizeof backend);
-        fprintf(p->screen.to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\t",
-                i + 1, backend, v->kernel, v->check, v->tensor, v->error, v->bound, verdict_word(v),
-                v->judged, v->elements, v->distance);
-        const double seen[] = {v->power.all, v->power.slice, v->power.element};
-        for (size_t k = 0; k < COUNT(seen); k++)
-            if (v->power.samples && !isnan(seen[k]))
-                fprintf(p->screen.to, "%.6g\t", seen[k]);
-            else
-                fputc('\t', p->screen.to);
-        fprintf(p->screen.to, "%s\n", line);
-    }
+    for (int j = 0; j < r->verdicts.n; j++)
+        verdict_record(p, i, &r->verdicts.v[j], line);
+    power_records(p, i, r);
 }
 
 /* Rows of what was timed; the trial's settings stand before the first. */

@@ -9,7 +9,7 @@ WRONG_CALL(rms_no_eps, "eps is left out", g.real[NORM_EPS] = 0);
 /* Of a mean square, with eps, the row's divisor; the mean is over so many columns. */
 struct rms {
     real (*rstd)(real mean, real eps);
-    int64_t (*columns)(int64_t N);
+    int64_t columns;
     int add_one; /* to the weight */
 };
 
@@ -19,11 +19,11 @@ static int rms_rows(const struct call *f, const struct rms *way)
     const num *x = a->x, *w = a->w;
     num *y = a->y;
     real *rstd = a->rstd;
-    const int64_t R = DIM(f, 'R'), N = DIM(f, 'N'), M = way->columns(N);
+    const int64_t R = DIM(f, 'R'), N = DIM(f, 'N'), M = way->columns;
 
     for (int64_t i = 0; i < R; i++) {
         real squares = 0;
-        for (int64_t n = 0; n < (M < N ? M : N); n++)
+        for (int64_t n = 0; n < M; n++)
             squares += load(x[i * N + n]) * load(x[i * N + n]);
         rstd[i] = way->rstd(squares / M, f->real[NORM_EPS]);
         for (int64_t n = 0; n < N; n++)
@@ -42,37 +42,27 @@ static real outside(real mean, real eps)
     return 1 / (sqrt(mean) + eps);
 }
 
-static int64_t all(int64_t N)
-{
-    return N;
-}
-
 static int64_t but_the_last(int64_t N)
 {
     return N > 1 ? N - 1 : 1;
 }
 
-static int64_t whole_vectors(int64_t N)
-{
-    return N >= 8 ? N / 8 * 8 : N;
-}
-
 static int rms_outside(const struct call *f)
 {
-    return rms_rows(f, &(const struct rms){outside, all, 0});
+    return rms_rows(f, &(const struct rms){outside, DIM(f, 'N'), 0});
 }
 WRONG_PASSES(rms_eps_outside, "eps is added to the root", rms_outside, right_backward);
 
 static int rms_vectors(const struct call *f)
 {
-    return rms_rows(f, &(const struct rms){inside, whole_vectors, 0});
+    return rms_rows(f, &(const struct rms){inside, whole(DIM(f, 'N'), 8), 0});
 }
 WRONG_PASSES(rms_columns_lost, "columns behind the last multiple of 8 are not in the mean",
              rms_vectors, right_backward);
 
 static int rms_one_more(const struct call *f)
 {
-    return rms_rows(f, &(const struct rms){inside, all, 1});
+    return rms_rows(f, &(const struct rms){inside, DIM(f, 'N'), 1});
 }
 WRONG_PASSES(rms_weight_plus_one, "the weight is w + 1, as Gemma's", rms_one_more, right_backward);
 

@@ -60,27 +60,24 @@ static double frequency(const struct call *f, int64_t i)
     return (pow)(f->real[ROPE_THETA], -2.0 * (double)i / (double)DIM(f, 'D'));
 }
 
+/* Both passes with these angles. */
+#define WRONG_ANGLES(id, what, angle)                                                              \
+    static int id##_run(const struct call *f, enum pass p)                                         \
+    {                                                                                              \
+        const struct rope *a = p == FORWARD ? ARGS(f, rope) : GRADS(f, rope);                      \
+        rotate(f, p == FORWARD ? a->x : a->y, p == FORWARD ? a->y : a->x, p == FORWARD ? 1 : -1,   \
+               angle);                                                                             \
+        return 0;                                                                                  \
+    }                                                                                              \
+    WRONG_RUN(id, what)
+
 static real in_float(const struct call *f, int64_t t, int64_t h, int64_t i)
 {
     (void)h;
     return (float)(DIM(f, 'O') + t) * (float)frequency(f, i);
 }
 
-static int float_forward(const struct call *f)
-{
-    const struct rope *a = ARGS(f, rope);
-    rotate(f, a->x, a->y, 1, in_float);
-    return 0;
-}
-
-static int float_backward(const struct call *f)
-{
-    const struct rope *g = GRADS(f, rope);
-    rotate(f, g->y, g->x, -1, in_float);
-    return 0;
-}
-WRONG_PASSES(rope_float_angles, "angles are products in float, 0.03 off at 10^6", float_forward,
-             float_backward);
+WRONG_ANGLES(rope_float_angles, "angles are products in float, 0.03 off at 10^6", in_float);
 
 static real of_bf16_position(const struct call *f, int64_t t, int64_t h, int64_t i)
 {
@@ -88,21 +85,7 @@ static real of_bf16_position(const struct call *f, int64_t t, int64_t h, int64_t
     return (real)((double)from_bf16(to_bf16((float)(DIM(f, 'O') + t))) * frequency(f, i));
 }
 
-static int bf16_forward(const struct call *f)
-{
-    const struct rope *a = ARGS(f, rope);
-    rotate(f, a->x, a->y, 1, of_bf16_position);
-    return 0;
-}
-
-static int bf16_backward(const struct call *f)
-{
-    const struct rope *g = GRADS(f, rope);
-    rotate(f, g->y, g->x, -1, of_bf16_position);
-    return 0;
-}
-WRONG_PASSES(rope_bf16_positions, "positions are in bf16, which has 8 bits", bf16_forward,
-             bf16_backward);
+WRONG_ANGLES(rope_bf16_positions, "positions are in bf16, which has 8 bits", of_bf16_position);
 
 static real of_head(const struct call *f, int64_t t, int64_t h, int64_t i)
 {
@@ -110,21 +93,7 @@ static real of_head(const struct call *f, int64_t t, int64_t h, int64_t i)
     return (real)((double)(DIM(f, 'O') + h) * frequency(f, i));
 }
 
-static int head_forward(const struct call *f)
-{
-    const struct rope *a = ARGS(f, rope);
-    rotate(f, a->x, a->y, 1, of_head);
-    return 0;
-}
-
-static int head_backward(const struct call *f)
-{
-    const struct rope *g = GRADS(f, rope);
-    rotate(f, g->y, g->x, -1, of_head);
-    return 0;
-}
-WRONG_PASSES(rope_heads_for_steps, "the position is the head's, as of [B,H,T,D]", head_forward,
-             head_backward);
+WRONG_ANGLES(rope_heads_for_steps, "the position is the head's, as of [B,H,T,D]", of_head);
 
 WRONG_KERNELS(rope, &rope_other_pairs, &rope_no_offset, &rope_from_one, &rope_width_of_pairs,
               &rope_back_is_forward, &rope_rotates_back, &rope_float_angles, &rope_bf16_positions,

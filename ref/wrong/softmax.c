@@ -9,29 +9,14 @@
 /* How the rows of a softmax are made. */
 struct way {
     int without_maximum;
-    int64_t (*columns)(int64_t N); /* in the sum; more than there are: they count as 0 */
-    real least;                    /* y below it becomes 0 */
+    int64_t columns; /* in the sum; more than there are: they count as 0 */
+    real least;      /* y below it becomes 0 */
 };
-
-static int64_t all_columns(int64_t N)
-{
-    return N;
-}
-
-static int64_t padded(int64_t N)
-{
-    return (N + 7) / 8 * 8;
-}
-
-static int64_t less_the_tail(int64_t N)
-{
-    return N < 8 ? N : N / 8 * 8;
-}
 
 static int softmax_rows(const struct call *f, const struct way *way)
 {
     const struct softmax *a = ARGS(f, softmax);
-    const int64_t R = DIM(f, 'R'), N = DIM(f, 'N'), M = way->columns(N);
+    const int64_t R = DIM(f, 'R'), N = DIM(f, 'N'), M = way->columns;
     const real scale = f->real[SOFTMAX_SCALE];
 
     for (int64_t r = 0; r < R; r++) {
@@ -53,28 +38,28 @@ static int softmax_rows(const struct call *f, const struct way *way)
 
 static int without_maximum(const struct call *f)
 {
-    return softmax_rows(f, &(const struct way){1, all_columns, 0});
+    return softmax_rows(f, &(const struct way){1, DIM(f, 'N'), 0});
 }
 WRONG_PASSES(softmax_without_maximum, "the maximum is not subtracted", without_maximum,
              right_backward);
 
 static int with_padding(const struct call *f)
 {
-    return softmax_rows(f, &(const struct way){0, padded, 0});
+    return softmax_rows(f, &(const struct way){0, (DIM(f, 'N') + 7) / 8 * 8, 0});
 }
 WRONG_PASSES(softmax_padding_counts, "zeros that fill the row up to a multiple of 8 are in the sum",
              with_padding, right_backward);
 
 static int without_tail(const struct call *f)
 {
-    return softmax_rows(f, &(const struct way){0, less_the_tail, 0});
+    return softmax_rows(f, &(const struct way){0, whole(DIM(f, 'N'), 8), 0});
 }
 WRONG_PASSES(softmax_tail_lost, "columns behind the last multiple of 8 are not in the sum",
              without_tail, right_backward);
 
 static int without_small(const struct call *f)
 {
-    return softmax_rows(f, &(const struct way){0, all_columns, (real)1e-3});
+    return softmax_rows(f, &(const struct way){0, DIM(f, 'N'), (real)1e-3});
 }
 WRONG_PASSES(softmax_small_lost, "probabilities below 1e-3 are 0", without_small, right_backward);
 

@@ -57,13 +57,8 @@ static inline size_t right_work(const struct call *f, enum pass p)
                                    .pass[BACKWARD] = backward_,                                    \
                                    .work = right_work,                                             \
                                    __VA_ARGS__}
-#define WRONG_CALL(id, what_, change, ...)                                                         \
-    static int id##_run(const struct call *f, enum pass p)                                         \
-    {                                                                                              \
-        struct call g = *f;                                                                        \
-        change;                                                                                    \
-        return right_pass(&g, p);                                                                  \
-    }                                                                                              \
+/* Both passes are id_run(f, pass). */
+#define WRONG_RUN(id, what_, ...)                                                                  \
     static int id##_forward(const struct call *f)                                                  \
     {                                                                                              \
         return id##_run(f, FORWARD);                                                               \
@@ -73,6 +68,14 @@ static inline size_t right_work(const struct call *f, enum pass p)
         return id##_run(f, BACKWARD);                                                              \
     }                                                                                              \
     WRONG_PASSES(id, what_, id##_forward, id##_backward, __VA_ARGS__)
+#define WRONG_CALL(id, what_, change, ...)                                                         \
+    static int id##_run(const struct call *f, enum pass p)                                         \
+    {                                                                                              \
+        struct call g = *f;                                                                        \
+        change;                                                                                    \
+        return right_pass(&g, p);                                                                  \
+    }                                                                                              \
+    WRONG_RUN(id, what_, __VA_ARGS__)
 #define WRONG_AFTER(id, what_, pass_, after, ...)                                                  \
     static int id##_run(const struct call *f, enum pass p)                                         \
     {                                                                                              \
@@ -81,15 +84,7 @@ static inline size_t right_work(const struct call *f, enum pass p)
             after(f);                                                                              \
         return e;                                                                                  \
     }                                                                                              \
-    static int id##_forward(const struct call *f)                                                  \
-    {                                                                                              \
-        return id##_run(f, FORWARD);                                                               \
-    }                                                                                              \
-    static int id##_backward(const struct call *f)                                                 \
-    {                                                                                              \
-        return id##_run(f, BACKWARD);                                                              \
-    }                                                                                              \
-    WRONG_PASSES(id, what_, id##_forward, id##_backward, __VA_ARGS__)
+    WRONG_RUN(id, what_, __VA_ARGS__)
 
 /* WRONG_KERNELS(rmsnorm, &no_eps, &eps_outside_root): those of an operation. */
 #define WRONG_KERNELS(op, ...) const struct impl *const WRONG(op)[] = {__VA_ARGS__, NULL}

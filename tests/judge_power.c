@@ -37,17 +37,12 @@ static void bench_free(struct bench *b)
 /* Is x, in place of a result, refused?  -1 after err_set(); what was found goes to `said`. */
 static int refused(struct bench *b, int arg, int grad, const double *x, char said[96])
 {
-    struct verdicts list = {0};
-    struct bounds bounds;
+    struct verdict v;
     const struct tensor_pair pair = {&b->call, arg, grad, x, truth_wants(&b->q.truth, arg, grad)};
+    const int found = refuses(&pair, &b->q.truth, 0, &v);
 
-    bounds_from(&bounds, &b->call, &b->q.truth);
-    const int e = check_within("parity", &pair, &bounds, &list);
-    const int found = e ? -1 : !list.v[0].pass;
-    if (!e)
-        snprintf(said, 96, "%s off by %.2g, bound %.2g", list.v[0].distance, list.v[0].error,
-                 list.v[0].bound);
-    verdicts_free(&list);
+    if (found >= 0)
+        snprintf(said, 96, "%s off by %.2g, bound %.2g", v.distance, v.error, v.bound);
     return found;
 }
 

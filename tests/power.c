@@ -31,17 +31,12 @@ struct seen {
 /* Is it refused?  -1 after err_set(). */
 static int refused(const struct seen *s, const double *x, struct power *power)
 {
-    struct bounds bounds;
-    struct verdicts list = {0};
+    struct verdict v;
     const struct tensor_pair pair = {s->f, s->arg, s->grad, x, s->want};
+    const int found = refuses(&pair, &s->q->truth, s->thorough, &v);
 
-    bounds_from(&bounds, s->f, &s->q->truth);
-    bounds.thorough = s->thorough;
-    const int e = check_within("parity", &pair, &bounds, &list);
-    const int found = e ? -1 : !list.v[0].pass;
-    if (!e && power)
-        *power = list.v[0].power;
-    verdicts_free(&list);
+    if (found >= 0 && power)
+        *power = v.power;
     return found;
 }
 

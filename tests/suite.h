@@ -156,6 +156,23 @@ static inline int judge_parity(const struct run *c, struct question *q, struct t
     return *got ? check_parity(*got, bounds, list) : -1;
 }
 
+/* Is a result refused?  *found, where it is given, becomes its verdict; -1 after err_set(). */
+static inline int refuses(const struct tensor_pair *pair, struct truth *t, int thorough,
+                          struct verdict *found)
+{
+    struct verdicts list = {0};
+    struct bounds bounds;
+
+    bounds_from(&bounds, pair->call, t);
+    bounds.thorough = thorough;
+    const int e = check_within("parity", pair, &bounds, &list);
+    const int refused = e ? -1 : !list.v[0].pass;
+    if (!e && found)
+        *found = list.v[0];
+    verdicts_free(&list);
+    return refused;
+}
+
 /* The test of each kernel of a backend in a case. */
 struct kernel_test {
     const struct backend *backend;

@@ -25,26 +25,18 @@ struct search {
 static int refused(struct question *q, const struct call *f, char said[200])
 {
     struct tensors *got = run_copy(&(const struct run){.call = *f}, q->inputs, NULL);
-    struct verdicts list = {0};
     int found = got ? 0 : -1;
 
     FOR_RESULTS (f, i, grad) {
-        struct bounds bounds;
+        struct verdict v;
         if (found || (f->op->arg[i].flags & (OUT | SAVED)) == SAVED)
             continue;
         const struct tensor_pair pair = {f, i, grad, tensors_values(got, i, grad),
                                          truth_wants(&q->truth, i, grad)};
-        bounds_from(&bounds, f, &q->truth);
-        if (check_within("parity", &pair, &bounds, &list))
-            found = -1;
-        else if (!list.v[list.n - 1].pass) {
-            const struct verdict *v = &list.v[list.n - 1];
-            snprintf(said, 200, "%s %s off by %.2g, bound %.2g", v->tensor, v->distance, v->error,
-                     v->bound);
-            found = 1;
-        }
+        if ((found = refuses(&pair, &q->truth, 0, &v)) == 1)
+            snprintf(said, 200, "%s %s off by %.2g, bound %.2g", v.tensor, v.distance, v.error,
+                     v.bound);
     }
-    verdicts_free(&list);
     tensors_free(got);
     return found;
 }

@@ -448,12 +448,17 @@ static int most_samples(const struct bounds *b, int few)
     return op_reference_work(&b->truth->call) > MUCH && !few ? SECOND : MOST;
 }
 
-static double growth_of(const struct bounds *b, int measure)
+struct growth bounds_growth(const struct bounds *b)
 {
-    return more_than(b->samples) > most_samples(b, 0) ? 1
-           : b->samples < SECOND                      ? GROWTH[measure]
-                                                      : sqrt(GROWTH[measure]);
+    const int all = more_than(b->samples) > most_samples(b, 0), few = b->samples < SECOND;
+    struct growth g;
+
+    for (size_t m = 0; m < COUNT(g.of); m++)
+        g.of[m] = all ? 1 : few ? GROWTH[m] : sqrt(GROWTH[m]);
+    return g;
 }
+
+static const struct growth no_growth = {{1, 1, 1, 1, 1, 1}};
 
 /* The bound of a measure, of which the samples' largest is so many times what is known. */
 static double bound_of(const struct bounds *b, int arg, int grad, int m, double growth)
@@ -477,12 +482,12 @@ static void bounds_set(struct bounds *b)
             X_OR_G(*b, i, grad).of[m] = bound_of(b, i, grad, m, 1);
 }
 
-struct whole bounds_in_the_end(const struct bounds *b, int arg, int grad)
+struct whole bounds_grown(const struct bounds *b, int arg, int grad, const struct growth *g)
 {
     struct whole w;
 
     for (int m = 0; m < OF_ALL; m++)
-        w.of[m] = bound_of(b, arg, grad, m, growth_of(b, m));
+        w.of[m] = bound_of(b, arg, grad, m, g->of[m]);
     return w;
 }
 
@@ -512,8 +517,8 @@ static struct slice seen_of(const struct reached *s, int64_t i, double size)
                           fmax(s->gain[i], s->median[k].gain * size), 0, 0};
 }
 
-static struct slice slice_bounds(const struct bounds *b, int arg, int grad, int64_t i,
-                                 const struct slice *want, const double growth[2])
+struct slice slice_grown(const struct bounds *b, int arg, int grad, int64_t i,
+                         const struct slice *want, const struct growth *g)
 {
     static const struct reached none = {.off = NULL};
     const struct declared *k = b->declared;
@@ -524,23 +529,17 @@ static struct slice slice_bounds(const struct bounds *b, int arg, int grad, int6
     const double unit = unit_of(b, arg, grad) * want->size;
 
     return (struct slice){
-        rounded.off + fmax(growth[0] * SLACK * fmax(known.off, about.off), FLOOR[BY_SLICE] * unit),
-        rounded.gain +
-            fmax(growth[1] * SLACK * fmax(known.gain, about.gain), FLOOR[BY_SLICE_GAIN] * unit),
+        rounded.off +
+            fmax(g->of[BY_SLICE] * SLACK * fmax(known.off, about.off), FLOOR[BY_SLICE] * unit),
+        rounded.gain + fmax(g->of[BY_SLICE_GAIN] * SLACK * fmax(known.gain, about.gain),
+                            FLOOR[BY_SLICE_GAIN] * unit),
         0, 0};
 }
 
 struct slice bounds_of_slice(const struct bounds *b, int arg, int grad, int64_t i,
                              const struct slice *want)
 {
-    return slice_bounds(b, arg, grad, i, want, (const double[]){1, 1});
-}
-
-struct slice slice_in_the_end(const struct bounds *b, int arg, int grad, int64_t i,
-                              const struct slice *want)
-{
-    return slice_bounds(b, arg, grad, i, want,
-                        (const double[]){growth_of(b, BY_SLICE), growth_of(b, BY_SLICE_GAIN)});
+    return slice_grown(b, arg, grad, i, want, &no_growth);
 }
 
 struct whole bound_of_max(double bound)

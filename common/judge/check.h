@@ -13,9 +13,8 @@
  * that a wrong result would come to are taken for larger than they are, so that no more is promised than
  * holds.  0: any bit; NAN: not known. */
 struct power {
-    double all; /* of all elements alike, as a fraction of each */
-    double
-        slice; /* the same of one row of the last axis, the median of the rows; NAN: it has none */
+    double all;     /* of all elements alike, as a fraction of each */
+    double slice;   /* the same of one row of the last axis, the median row; NAN: it has no rows */
     double element; /* of one element, as a fraction of the largest; in the median row */
     int samples;    /* that the bounds take account of; 0: nothing is known */
 };
@@ -180,10 +179,15 @@ int bounds_know_kernel(const struct bounds *b);
 /* Those of slice i of a result, where `want` is what is known of the correct one: off, gain. */
 struct slice bounds_of_slice(const struct bounds *b, int arg, int grad, int64_t i,
                              const struct slice *want);
-/* What both come to, nearly always, before a result is refused: more samples are taken first. */
-struct whole bounds_in_the_end(const struct bounds *b, int arg, int grad);
-struct slice slice_in_the_end(const struct bounds *b, int arg, int grad, int64_t i,
-                              const struct slice *want);
+/* By how much the samples' largest of each measure may grow, nearly always, before a result is refused:
+ * more samples are taken first.  And the bounds with it, of a result and of a slice. */
+struct growth {
+    double of[BY_SLICE_GAIN + 1];
+};
+struct growth bounds_growth(const struct bounds *b);
+struct whole bounds_grown(const struct bounds *b, int arg, int grad, const struct growth *g);
+struct slice slice_grown(const struct bounds *b, int arg, int grad, int64_t i,
+                         const struct slice *want, const struct growth *g);
 /* What they see of a result, of which `d` has the correct one's sizes; nonzero after err_set(). */
 int power_find(struct power *to, const struct distances *d, const struct bounds *b, int arg,
                int grad);

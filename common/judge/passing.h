@@ -21,6 +21,9 @@ struct passing {
     int n, asked; /* how many there are, of how many that were asked for */
 };
 
+/* The work of a pass, in FLOP, above which a run does not ask: it would be some 100 of them. */
+#define PASSING_WORK 1e9
+
 /* Results: a bit for each argument, and for its gradient. */
 struct results {
     uint64_t x, g;

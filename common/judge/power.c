@@ -58,9 +58,9 @@ static double median(double *x, int64_t n)
 
 /* What is seen of slices: of all alike, in *all; of one row, and of one element in it, in the median. */
 static int slices_seen(struct power *to, const struct distances *d, const struct bounds *b, int arg,
-                       int grad)
+                       int grad, const struct growth *g)
 {
-    const struct whole end = bounds_in_the_end(b, arg, grad), *bound = &end;
+    const struct whole bound = bounds_grown(b, arg, grad, g);
     double *row = calloc((size_t)d->slices.rows * 2 + 1, sizeof *row), *element = row;
     int64_t n = 0;
 
@@ -71,12 +71,12 @@ static int slices_seen(struct power *to, const struct distances *d, const struct
         const struct slice *s = &d->slice[i];
         if (!(s->size > 0))
             continue;
-        const struct slice most = slice_in_the_end(b, arg, grad, i, s);
+        const struct slice most = slice_grown(b, arg, grad, i, s, g);
         const double own = slice_seen(s, &most);
         to->all = fmin(to->all, own);
         if (i >= d->slices.rows)
             continue;
-        row[n] = fmin(own, part_seen(d, s, bound));
+        row[n] = fmin(own, part_seen(d, s, &bound));
         element[n++] = part_of(most.off * sqrt((double)s->n), d->want.most);
     }
     to->slice = median(row, n);
@@ -88,15 +88,16 @@ static int slices_seen(struct power *to, const struct distances *d, const struct
 int power_find(struct power *to, const struct distances *d, const struct bounds *b, int arg,
                int grad)
 {
-    const struct whole end = bounds_in_the_end(b, arg, grad), *bound = &end;
+    const struct growth g = bounds_growth(b);
+    const struct whole bound = bounds_grown(b, arg, grad, &g);
     const double n = (double)d->want.n;
 
     *to = power_unknown;
     to->samples = b->samples;
     if (!(d->want.most > 0))
         return 0;
-    to->all = whole_seen(d, bound);
+    to->all = whole_seen(d, &bound);
     to->element =
-        fmin(bound->of[BY_MAX], part_of(bound->of[BY_RMS] * d->want.rms * sqrt(n), d->want.most));
-    return d->slices.n ? slices_seen(to, d, b, arg, grad) : 0;
+        fmin(bound.of[BY_MAX], part_of(bound.of[BY_RMS] * d->want.rms * sqrt(n), d->want.most));
+    return d->slices.n ? slices_seen(to, d, b, arg, grad, &g) : 0;
 }

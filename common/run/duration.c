@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "common/call/run.h"
+#include "common/judge/passing.h"
 #include "common/judge/sampled.h"
 #include "common/run/duration.h"
 
@@ -43,7 +44,7 @@ static double runs(const struct experiment *x, const struct trial *t, enum pass 
         n += 1; /* the oracle of inputs that are off by a rounding */
     if (x->checks & CHECK_PROPERTIES)
         n += 2 + (t->call.op->batch ? 1 : 0) + (t->call.op->time ? 2.5 : 0);
-    if (x->checks & CHECK_POWER && op_reference_work(&t->call) <= 1e9)
+    if (x->checks & CHECK_POWER && op_reference_work(&t->call) <= PASSING_WORK)
         n += 64 + 4. * t->call.op->n_args + 3. * t->call.op->n_params; /* samples, and changes */
     if (x->checks & CHECK_DIFFERENCES && p == FORWARD)
         n += 12. * tensors * x->directions; /* six per step size, two step sizes as a rule */

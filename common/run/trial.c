@@ -52,9 +52,6 @@ static int judge(const struct task *task, const struct ran *ran, struct truth *t
     return check_properties(&c, r->inputs, &bounds, &r->verdicts);
 }
 
-/* The work of a case above which it would take too long to ask: some 100 passes. */
-static const double PASSING_WORK = 1e9;
-
 /* What would pass, by the bounds of a kernel that declares nothing. */
 static int find_passing(const struct task *task, struct truth *truth)
 {

@@ -279,7 +279,7 @@ int abl_would_pass(abl_case *c, const char *name, const double *values, int64_t 
  * of steps", or a wrong kernel of those that ablate has, "the variance is E x^2 - (E x)^2"; "" where
  * nothing would.  It takes some 100 passes of the oracle, however long these are; results of the case are then judged by as many
  * samples as a result that fails, and what their verdicts see is exact.  The text is the case's own,
- * until its inputs change.  NULL after an error. */
+ * until its inputs change or it is asked again.  NULL after an error. */
 const char *abl_passing(abl_case *c, const char *results, const abl_result *as);
 /* max |a - b| / max |b| of n values a and b, those that are wanted; NaN after an error. */
 double abl_distance(const double *values, const double *wanted, int64_t n);

@@ -19,10 +19,9 @@ int pass_find(const char *function, int64_t given, enum pass *p);
 struct answer {
     struct tensors *inputs;
     struct truth truth;
-    char
-        *passing; /* what would pass by these results; NULL: it was not asked, and few samples do */
-    struct results by;
-    int as_declared; /* by the roundings that a result declares */
+    char *passing;     /* what would pass; NULL: it was not asked, and few samples do */
+    struct results by; /* as these */
+    int as_declared;   /* by the roundings that a result declares */
 };
 
 struct abl_case {
@@ -50,6 +49,11 @@ enum { MAX_ROUNDS = 256 };
 /* As abl_result_rounds(), what the group of a dump says in its attribute `rounds`, and its datasets
  * in their attributes `storage`. */
 int result_rounds_in(abl_result *r, int64_t group);
+
+/* What the references say of the case, found once; NULL after err_set(). */
+struct answer *answer_of(abl_case *c);
+/* The bounds become those of the types in which the result says that it is given. */
+void bounds_as_given(struct bounds *bounds, const abl_result *r);
 
 struct abl_verdicts {
     struct verdicts list;

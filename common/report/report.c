@@ -19,6 +19,7 @@
 #include "common/report/goal_text.h"
 #include "common/report/group.h"
 #include "common/report/head.h"
+#include "common/report/power_text.h"
 #include "common/report/report.h"
 #include "common/report/time_text.h"
 #include "common/report/trip_text.h"
@@ -190,46 +191,6 @@ static const char *measured(const struct verdict *v, char text[32])
     return !*v->distance || strcmp(v->distance, distance_names[BY_MAX]) == 0 ? "" : text;
 }
 
-/* "0.10 %", or where that is little "3.5e-07"; "none": the bound is no use. */
-static const char *seen_text(double x, char text[32])
-{
-    if (isinf(x) || isnan(x))
-        return isinf(x) ? "none" : "not known";
-    snprintf(text, 32, x >= 1e-4 ? "%.2g %%" : "%.2g", x >= 1e-4 ? 100 * x : x);
-    return x > 0 ? text : "any bit";
-}
-
-/* --verbose: what each verdict of parity would have seen; nonzero: there is one. */
-static int sees_lines(const struct report *p, const struct verdicts *list)
-{
-    int any = 0;
-
-    for (int i = 0; i < list->n; i++) {
-        const struct verdict *v = &list->v[i];
-        char all[32], row[32], element[32], rows[64] = "", backend[MAX_CELL];
-        if (strcmp(v->check, "parity") != 0 || !v->power.samples)
-            continue;
-        any = 1;
-        quote_bytes(v->backend, strlen(v->backend), backend, sizeof backend);
-        if (!isnan(v->power.slice))
-            snprintf(rows, sizeof rows, ", a row %s", seen_text(v->power.slice, row));
-        say(&p->screen, 6, "sees      %s %s, %s: %s%s, an element %s", backend, v->kernel,
-            v->tensor, seen_text(v->power.all, all), rows, seen_text(v->power.element, element));
-    }
-    return any;
-}
-
-/* --verbose: the changes of the case that would pass. */
-static void passing_lines(const struct report *p, const struct result *r)
-{
-    if (!r->passing)
-        return;
-    if (!*r->passing)
-        say(&p->screen, 6, "would pass  nothing that was asked");
-    for (const char *at = r->passing; *at; at += strcspn(at, "\n"), at += *at == '\n')
-        say(&p->screen, 6, "would pass  %.*s", (int)strcspn(at, "\n"), at);
-}
-
 /* The checks that failed, and those that cannot be judged. */
 static void failure_lines(struct report *p, int i, const struct result *r)
 {
@@ -260,38 +221,6 @@ static void missing_lines(struct report *p, int i, const struct result *r)
             say(&p->screen, 6, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* A verdict, or one of no check but for what it sees. */
-static void verdict_record(const struct report *p, int i, const struct verdict *v, const char *line)
-{
-    const double seen[] = {v->power.all, v->power.slice, v->power.element};
-    char backend[MAX_CELL]; /* another program's name, from a dump */
-
-    quote_bytes(v->backend, strlen(v->backend), backend, sizeof backend);
-    fprintf(p->screen.to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\t",
-            i + 1, backend, v->kernel, v->check, v->tensor, v->error, v->bound, verdict_word(v),
-            v->judged, v->elements, v->distance);
-    for (size_t k = 0; k < COUNT(seen); k++)
-        if (v->power.samples && !isnan(seen[k]))
-            fprintf(p->screen.to, "%.6g\t", seen[k]);
-        else
-            fputc('\t', p->screen.to);
-    fprintf(p->screen.to, "%s\n", line);
-}
-
-/* What would pass, in the column `tensor`; and on the yardstick, what is seen. */
-static void power_records(const struct report *p, int i, const struct result *r)
-{
-    for (int j = 0; j < r->seen.n; j++) {
-        struct verdict v = r->seen.v[j];
-        v.check = "sees";
-        verdict_record(p, i, &v, r->trial->text);
-    }
-    for (const char *at = r->passing ? r->passing : ""; *at;
-         at += strcspn(at, "\n"), at += *at == '\n')
-        fprintf(p->screen.to, "%d\t\t\twould pass\t%.*s\t\t\t\t\t\t\t\t\t\t%s\n", i + 1,
-                (int)strcspn(at, "\n"), at, r->trial->text);
-}
-
 static void check_records(struct report *p, int i, const struct result *r)
 {
     const char *line = r->trial->text;
@@ -304,8 +233,8 @@ static void check_records(struct report *p, int i, const struct result *r)
                     r->ran[j].outcome.median[q], line);
     trips_tsv(p->screen.to, i + 1, r);
     for (int j = 0; j < r->verdicts.n; j++)
-        verdict_record(p, i, &r->verdicts.v[j], line);
-    power_records(p, i, r);
+        verdict_tsv(p->screen.to, i + 1, &r->verdicts.v[j], line);
+    power_tsv(p->screen.to, i + 1, r);
 }
 
 /* Rows of what was timed; the trial's settings stand before the first. */
@@ -470,9 +399,7 @@ static void sample_line(struct report *p, const struct result *r)
 static void verbose_lines(const struct report *p, const struct result *r)
 {
     counts_by_name(&p->screen, &r->verdicts);
-    if (!sees_lines(p, &r->verdicts))
-        sees_lines(p, &r->seen);
-    passing_lines(p, r);
+    power_lines(&p->screen, r);
 }
 
 static void trial_rows(struct report *p, int i, const struct result *r)

@@ -272,12 +272,16 @@ class _Judge:
                 words.append(f"{name}:{given}")
         return " ".join(words)
 
-    def parity(self, found: Mapping[str, np.ndarray], check: str) -> list[Verdict]:
-        """The library's verdicts on results for the case's inputs."""
-        run = Run.given(self.case, "function")
-        rounds = self.narrowed(found)
+    def declared(self, found: Mapping[str, np.ndarray]) -> tuple[Run, str]:
+        """A result that says what these round, of which nothing is set; and that in words."""
+        run, rounds = Run.given(self.case, "function"), self.narrowed(found)
         if rounds:
             call("abl_result_rounds", run, rounds)
+        return run, rounds
+
+    def parity(self, found: Mapping[str, np.ndarray], check: str) -> list[Verdict]:
+        """The library's verdicts on results for the case's inputs."""
+        run, rounds = self.declared(found)
         for name, array in found.items():
             run.set(name, array)
         rows = Rows(call("abl_judge_result", self.case, run))
@@ -293,10 +297,7 @@ class _Judge:
 
     def find_passing(self, found: Mapping[str, np.ndarray]) -> None:
         """What would pass as these results; they are judged by all samples from then on."""
-        run = Run.given(self.case, "function")
-        rounds = self.narrowed(found)
-        if rounds:
-            call("abl_result_rounds", run, rounds)
+        run, _ = self.declared(found)
         self.passing = call("abl_passing", self.case, " ".join(found), run).splitlines()
 
     def would_pass(self, name: str, answer: np.ndarray) -> bool:

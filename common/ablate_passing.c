@@ -1,0 +1,65 @@
+/* The library's interface: what would pass as results of a case (ablate.h). */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/ablate_types.h"
+#include "common/call/watch.h"
+
+/* "y d_x", blanks between them, as bits; NULL: all outputs and gradients.  Nonzero after err_set(). */
+static int results_named(const struct call *f, const char *names, struct results *to)
+{
+    const struct results all = results_of(f);
+    char name[32];
+
+    *to = names ? (struct results){0, 0} : all;
+    for (const char *at = names ? names + strspn(names, " ") : ""; *at; at += strspn(at, " ")) {
+        const size_t n = strcspn(at, " ");
+        int grad;
+        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), at);
+        const int arg = n < sizeof name ? tensor_find(f->op, name, &grad) : -1;
+        if (arg < 0 || !((grad ? all.g : all.x) >> arg & 1))
+            return err_set("%s is no output or gradient of %s", name, f->op->name);
+        *(grad ? &to->g : &to->x) |= UINT64_C(1) << arg;
+        at += n;
+    }
+    return to->x || to->g ? 0 : err_set("no result is named");
+}
+
+/* Ends early as whoever watches this thread asks; NULL then, and after err_set(). */
+static const char *passing_of(abl_case *c, const char *names, const abl_result *as)
+{
+    struct answer *a = answer_of(c);
+    struct results by;
+    struct passing p;
+    struct bounds bounds;
+
+    if (!a || results_named(&a->truth.call, names, &by))
+        return NULL;
+    if (as && as->call.backend->type != c->trial.type)
+        return err_null("a result of another type than the case's");
+    if (a->passing && !as && !a->as_declared && by.x == a->by.x && by.g == a->by.g)
+        return a->passing;
+    free(a->passing);
+    a->by = by;
+    a->as_declared = as != NULL;
+    bounds_from(&bounds, as ? &as->call : &a->truth.call, &a->truth);
+    if (as)
+        bounds_as_given(&bounds, as);
+    const int e = passing_find(&bounds, &by, c->trial.seed, NULL, &p);
+    a->passing = e ? NULL : passing_text(&p);
+    passing_free(&p);
+    return a->passing;
+}
+
+const char *abl_passing(abl_case *c, const char *results, const abl_result *as)
+{
+    if (IS_NULL(c, "case") || call_begin())
+        return NULL;
+    const char *text = passing_of(c, results, as);
+    const int stopped = watch_stopped();
+    call_end();
+    return stopped ? NULL : text;
+}

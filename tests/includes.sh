@@ -85,7 +85,7 @@ ok "a folder includes only folders below it" "$tmp/found"
 grep -v '^gpu/emulate/' "$tmp/pairs" >"$tmp/rest"
 circles "$tmp/rest" >"$tmp/found"
 ok "no circle of files" "$tmp/found"
-find "$srcdir/common" -maxdepth 1 -type f | awk 'NR > 20' >"$tmp/flat"
+find "$srcdir/common" -maxdepth 1 -type f ! -name '*.o' | awk 'NR > 20' >"$tmp/flat"
 ok "at most 20 files lie flat in common/" "$tmp/flat"
 
 # What is planted is found.

@@ -180,8 +180,8 @@ static int make_locale(const char *language)
     char command[256];
 
     snprintf(command, sizeof command,
-             "localedef -c -i %s -f UTF-8 %s/%s.UTF-8 >%s/log 2>&1; test -d %s/%s.UTF-8", language,
-             folder, language, folder, folder, language);
+             "localedef -c -i %s -f UTF-8 %s/%s.UTF-8 >%s/log 2>&1; test -f %s/%s.UTF-8/LC_NUMERIC",
+             language, folder, language, folder, folder, language);
     return system(command) == 0;
 }
 

@@ -1,212 +1,25 @@
 """Somebody's function judged by the oracle."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
-from ._case import Case, Rows, Run, numbers
+from ._case import Case, Rows, Run
 from ._library import DOUBLES, Error, call
-from ._records import html_table
+from ._returned import UNITS, named
 from ._table import INPUT, OUTPUT
+from ._verdicts import Verdict, Verdicts
 
 # Cases are drawn again with another seed so many times where a null answer would pass.
 _REDRAWN = 4
-
-
-class Verdict(NamedTuple):
-    """One check of one tensor: `verdict` is "pass", "fail", "cannot be judged" (the bound is too
-    coarse) or "powerless" (a null answer, such as zeros, would have passed)."""
-
-    check: str
-    tensor: str
-    error: float  # of the distance that is the largest part of its bound; infinite: NaN or inf
-    bound: float
-    worst: str = ""  # index of the worst element, or slice
-    first_bad_step: int | None = None
-    verdict: str = "pass"
-    note: str = ""
-    distance: str = ""  # "max", "rms", "gain", "offset", "slice", "slice gain"; "": equal bits
-    slices: int = 0  # rows and indices of axes that were compared
-    coarse: int = 0  # those of them that cannot be judged
-    # The smallest errors that would have failed: of all elements alike and of one row of the last
-    # axis, as fractions of each element, and of one element, as a fraction of the largest; the last
-    # two in the median row.  0: any bit, nan: not known.
-    sees: float = math.nan
-    sees_row: float = math.nan
-    sees_element: float = math.nan
-
-
-class Verdicts(Sequence[Verdict]):
-    """All verdicts on a function; str() is a table."""
-
-    def __init__(self, words: str, rows: list[Verdict], would_pass: list[str] | None = None):
-        if not rows:
-            raise Error(f"nothing was checked: {words}")
-        self.words, self._rows = words, rows
-        # Changes of the case that would have passed, "eps = 0"; None: that was not asked.
-        self.would_pass = would_pass
-
-    def __getitem__(self, i: Any) -> Any:
-        return self._rows[i]
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Verdict]:
-        return iter(self._rows)
-
-    def _of(self, verdict: str) -> list[Verdict]:
-        return [row for row in self._rows if row.verdict == verdict]
-
-    @property
-    def failed(self) -> list[Verdict]:
-        """Those that failed."""
-        return self._of("fail")
-
-    @property
-    def powerless(self) -> list[Verdict]:
-        """Those by which a wrong answer would have passed."""
-        return self._of("powerless")
-
-    @property
-    def unjudged(self) -> list[Verdict]:
-        """Those whose bound is too coarse."""
-        return self._of("cannot be judged")
-
-    @property
-    def ok(self) -> bool:
-        """At least one check passed, none failed, and none was powerless."""
-        return not self.failed and not self.powerless and bool(self._of("pass"))
-
-    @property
-    def _counts(self) -> str:
-        return (f"{len(self)} checks, {len(self.failed)} failed"
-                + (f", {len(self.powerless)} powerless" if self.powerless else "")
-                + (f", {len(self.unjudged)} cannot be judged" if self.unjudged else ""))
-
-    def __str__(self) -> str:
-        lines = [self.words,
-                 f"{'check':<16} {'tensor':<12} {'error':>8} {'bound':>8}  {'distance':<10}  "
-                 f"{'sees':>7}  verdict"]
-        for r in self._rows:
-            note = _remark(r)
-            note = f": {note}" if note else ""
-            lines.append(f"{r.check:<16} {r.tensor:<12} {r.error:8.1e} {r.bound:8.1e}  "
-                         f"{r.distance:<10}  {_seen(r.sees):>7}  {r.verdict}{_place(r)}{note}")
-        return "\n".join([*lines, *self._passing, self._counts])
-
-    @property
-    def _passing(self) -> list[str]:
-        if self.would_pass is None:
-            return []
-        return [f"would pass: {what}" for what in self.would_pass or ["nothing that was asked"]]
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        rows = [{**r._asdict(), "note": (_place(r) + "; " + _remark(r)).strip(" ;,")}
-                for r in self._rows]
-        state = "passed" if self.ok else "not passed"
-        return html_table(["check", "tensor", "error", "bound", "distance", "sees", "verdict",
-                           "note"], rows,
-                          f"{self.words}: {state}, {self._counts}")
-
-
-def _seen(x: float) -> str:
-    """"0.1 %", or where that is nothing "3.5e-07"."""
-    if math.isnan(x):
-        return "-"
-    return "any bit" if x == 0 else f"{100 * x:.2g} %" if x >= 1e-4 else f"{x:.1e}"
-
-
-def _place(r: Verdict) -> str:
-    where = f"  at {r.worst}" if r.verdict == "fail" and r.worst else ""
-    return where + (f", first at step {r.first_bad_step}" if r.first_bad_step is not None else "")
-
-
-def _remark(r: Verdict) -> str:
-    coarse = f"{r.coarse} of {r.slices} slices cannot be judged" if r.coarse else ""
-    return "; ".join(n for n in (r.note, coarse) if n)
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
     """max |a - b| / max |b| over what is finite in b; infinite where a is not as b is elsewhere."""
     x, y = (np.ascontiguousarray(z, np.float64) for z in (a, b))
     return float(call("abl_distance", x.ctypes.data_as(DOUBLES), y.ctypes.data_as(DOUBLES), y.size))
-
-
-# The types of arrays that are coarser than float32, and the units of the types that a contract has.
-_NARROW = {"bfloat16": "bf16", "torch.bfloat16": "bf16", "float16": "fp16", "torch.float16": "fp16"}
-_UNITS = {"fp64": 2.0**-53, "fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
-
-
-class _Given(np.ndarray):
-    """An array that knows the type in which it was given: "bf16", "fp16", or ""."""
-
-    given = ""
-
-    def __array_finalize__(self, array: Any) -> None:
-        self.given = getattr(array, "given", "")
-
-
-def _array(name: str, value: Any) -> np.ndarray:
-    """The values of an array of NumPy, ml_dtypes or PyTorch; one that is narrow in float32."""
-    narrow = _NARROW.get(str(getattr(value, "dtype", "")), "")
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = value.float() if narrow else value
-        value = value.resolve_neg() if value.is_neg() else value
-    array = numbers(name, value)
-    narrow = narrow or _NARROW.get(str(array.dtype), "")
-    if not narrow:
-        return array
-    array = array.astype(np.float32).view(_Given)
-    array.given = narrow
-    return array
-
-
-def _is_array(value: Any) -> bool:
-    return np.isscalar(value) or any(hasattr(value, a) for a in ("detach", "__array__", "dtype"))
-
-
-def _wanted(names: list[str], what: str) -> str:
-    """What a function is to return."""
-    if not names:
-        return f"an empty dict: there are no {what} here"
-    if len(names) == 1:
-        return f"{names[0]}: the array, or a dict or a tuple of it"
-    return f"{', '.join(names)}: a dict of arrays by these names, or a tuple in this order"
-
-
-def _by_name(values: Mapping[Any, Any], names: list[str], what: str) -> dict[str, Any]:
-    """The items by the names of the table: the gradient of x is given as d_x, or as x."""
-    given: dict[str, Any] = {}
-    for n, v in values.items():
-        name = n if n in names else f"d_{n}"
-        if name not in names:
-            raise Error(f"the {what} have no {n}; they are {', '.join(names)}")
-        if name in given:
-            raise Error(f"the {what} have {name} twice, as {name} and {name[2:]}")
-        given[name] = v
-    return given
-
-
-def _named(values: Any, names: list[str], who: str, what: str) -> dict[str, np.ndarray]:
-    """What a function returned, by name: a mapping, a sequence in the table's order, or one array."""
-    if isinstance(values, Mapping):
-        given = _by_name(values, names, what)
-    elif isinstance(values, (str, bytes)) or not (_is_array(values) or isinstance(values, Sequence)):
-        of = "None" if values is None else f"an object of the type {type(values).__name__}"
-        raise Error(f"{who} returned {of}; it is to return {_wanted(names, what)}")
-    else:
-        row = [values] if _is_array(values) else list(values)
-        if len(row) > len(names):
-            of = "an array" if _is_array(values) else f"a {type(values).__name__} of {len(row)}"
-            raise Error(f"{who} returned {of}; it is to return {_wanted(names, what)}")
-        given = dict(zip(names, row))
-    return {n: _array(n, v) for n, v in given.items() if v is not None}
 
 
 class _Judge:
@@ -239,12 +52,12 @@ class _Judge:
             check: str) -> dict[str, np.ndarray]:
         """Call the function; its results are copies.  Its inputs must be as they were."""
         before = {n: a.copy() for n, a in {**inputs, **upstream}.items()}
-        found = _named(self.function(**inputs), self.case.names(OUTPUT), "the function",
+        found = named(self.function(**inputs), self.case.names(OUTPUT), "the function",
                        "outputs")
         found = {n: a if self.case.tensor(n).bytes else a.astype(np.float64)
                  for n, a in found.items()}
         if self.backward is not None:
-            gradients = _named(self.backward(inputs, upstream), self.case.gradients(INPUT),
+            gradients = named(self.backward(inputs, upstream), self.case.gradients(INPUT),
                                "backward", "gradients")
             found |= {n: a.astype(np.float64) for n, a in gradients.items()}
         for name, array in found.items():
@@ -268,7 +81,7 @@ class _Judge:
         for name, array in found.items():
             t, given = self.case.tensor(name), getattr(array, "given", "")
             kept = t.dtype if name in self.case.tensors else t.grad_dtype
-            if given and name not in said and _UNITS[given] > _UNITS.get(kept, 1):
+            if given and name not in said and UNITS[given] > UNITS.get(kept, 1):
                 words.append(f"{name}:{given}")
         return " ".join(words)
 

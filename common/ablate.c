@@ -42,6 +42,7 @@ void case_changed(abl_case *c)
         tensors_free(c->answer->inputs);
         free(c->answer->passing);
         free(c->answer->refused);
+        free(c->answer->hidden);
         free(c->answer);
         c->answer = NULL;
     }

@@ -300,9 +300,10 @@ int abl_would_pass(abl_case *c, const char *name, const double *values, int64_t 
  * samples as a result that fails, and what their verdicts see is exact.  The text is the case's own,
  * until its inputs change or it is asked again.  NULL after an error. */
 const char *abl_passing(abl_case *c, const char *results, const abl_result *as);
-/* Of what abl_passing() asked last, what was refused, a line each; the text is the case's own, as that
- * is.  NULL: it was not asked. */
-const char *abl_refused(const abl_case *c);
+/* Of what abl_passing() asked last, what was refused, a line each, or with `hidden` what would pass since it
+ * changes no bit of these results, as a scale that is left out where it is 1; the text is the case's own,
+ * as that is.  NULL: it was not asked. */
+const char *abl_refused(const abl_case *c, int hidden);
 /* max |a - b| / max |b| of n values a and b, those that are wanted; NaN after an error. */
 double abl_distance(const double *values, const double *wanted, int64_t n);
 /* Gets the n elements of the result that the oracle has for the case: "out", "d_x".  It, too, is

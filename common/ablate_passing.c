@@ -44,14 +44,15 @@ static const char *passing_of(abl_case *c, const char *names, const abl_result *
         return a->passing;
     free(a->passing);
     free(a->refused);
-    a->passing = a->refused = NULL;
+    free(a->hidden);
+    a->passing = a->refused = a->hidden = NULL;
     a->by = by;
     a->as_declared = as != NULL;
     bounds_from(&bounds, as ? &as->call : &a->truth.call, &a->truth);
     if (as)
         bounds_as_given(&bounds, as);
     if (!passing_find(&bounds, &by, c->trial.seed, NULL, &p) &&
-        (a->refused = lines_text(&p.refused)))
+        (a->refused = lines_text(&p.refused)) && (a->hidden = lines_text(&p.hidden)))
         a->passing = lines_text(&p.pass);
     passing_free(&p);
     return a->passing;
@@ -67,10 +68,11 @@ const char *abl_passing(abl_case *c, const char *results, const abl_result *as)
     return stopped ? NULL : text;
 }
 
-const char *abl_refused(const abl_case *c)
+const char *abl_refused(const abl_case *c, int hidden)
 {
     if (IS_NULL(c, "case"))
         return NULL;
-    return c->answer && c->answer->passing ? c->answer->refused
-                                           : err_null("abl_refused: abl_passing() was not asked");
+    if (!c->answer || !c->answer->passing)
+        return err_null("abl_refused: abl_passing() was not asked");
+    return hidden ? c->answer->hidden : c->answer->refused;
 }

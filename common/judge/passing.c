@@ -34,15 +34,8 @@ static int is_stopped(const struct asking *a)
 
 #define X_OR_G_BIT(r, grad) (*((grad) ? &(r).g : &(r).x))
 
-/* A change that passes, or is refused. */
-static int add_answer(struct passing *p, int pass, const char *format, ...)
+static int add_line(struct lines *to, const char *text)
 {
-    struct lines *to = pass ? &p->pass : &p->refused;
-    char text[400];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
     char **line = grow(to->line, to->n, sizeof *line);
 
     if (line)
@@ -51,6 +44,22 @@ static int add_answer(struct passing *p, int pass, const char *format, ...)
         return err_set("no memory for what would pass");
     to->n++;
     return 0;
+}
+
+/* How a change is seen: it is refused, it passes, or it changes no bit. */
+enum seen { REFUSED, PASSES, HIDDEN };
+
+static int add_answer(struct passing *p, enum seen seen, const char *format, ...)
+{
+    char text[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    return add_line(seen == REFUSED ? &p->refused : &p->pass, text) ||
+                   (seen == HIDDEN && add_line(&p->hidden, text))
+               ? -1
+               : 0;
 }
 
 struct results results_of(const struct call *f)
@@ -63,8 +72,21 @@ struct results results_of(const struct call *f)
     return all;
 }
 
-/* Are all these results within their bounds?  -1 after err_set(). */
-static int all_within(const struct asking *a, const struct tensors *got)
+/* Have all these results the bits of the right ones? */
+static int all_same(const struct asking *a, const struct tensors *got, const struct tensors *right)
+{
+    const struct call *f = call_of(a);
+
+    FOR_RESULTS (f, i, grad) {
+        const struct tensor_pair pair = tensor_pair(f, i, grad, got, right);
+        if (X_OR_G_BIT(*a->by, grad) >> i & 1 && !pair_same(&pair))
+            return 0;
+    }
+    return 1;
+}
+
+/* How results are seen, where `right` are those of the same arithmetic: enum seen, or -1 after err_set(). */
+static int seen_as(const struct asking *a, const struct tensors *got, const struct tensors *right)
 {
     const struct call *f = call_of(a);
     int within = 1;
@@ -75,18 +97,18 @@ static int all_within(const struct asking *a, const struct tensors *got)
         if (within == 1 && X_OR_G_BIT(*a->by, grad) >> i & 1)
             within = is_within(&pair, a->b);
     }
-    return within;
+    return within == 1 && all_same(a, got, right) ? HIDDEN : within;
 }
 
-/* Would what this call makes of these inputs pass?  -1 after err_set(). */
+/* How is what this call makes of these inputs seen?  -1 after err_set(). */
 static int passes(const struct asking *a, const struct call *f, const struct tensors *inputs)
 {
     const struct run run = {.call = *f};
     struct tensors *got = run_copy(&run, inputs, NULL);
-    const int within = got ? all_within(a, got) : -1;
+    const int seen = got ? seen_as(a, got, a->b->truth->oracle) : -1;
 
     tensors_free(got);
-    return within;
+    return seen;
 }
 
 static struct call on_oracle(const struct call *f)
@@ -297,14 +319,8 @@ static int ask_tensors(const struct asking *a, uint64_t seed)
 /* Is it only in other results that it has not the bits of the right kernel? */
 static int differs_elsewhere(const struct asking *a, const struct tensors *got)
 {
-    const struct call *f = call_of(a);
-
-    FOR_RESULTS (f, i, grad) {
-        const struct tensor_pair pair = tensor_pair(f, i, grad, got, a->b->truth->yard);
-        if (X_OR_G_BIT(*a->by, grad) >> i & 1 && !pair_same(&pair))
-            return 0;
-    }
-    return !tensors_same(f, got, a->b->truth->yard);
+    const struct tensors *right = a->b->truth->yard;
+    return all_same(a, got, right) && !tensors_same(call_of(a), got, right);
 }
 
 static int ask_kernel(const struct asking *a, const struct call *f)
@@ -314,7 +330,7 @@ static int ask_kernel(const struct asking *a, const struct call *f)
     int e = !got;
 
     if (!e && !differs_elsewhere(a, got)) {
-        const int pass = all_within(a, got);
+        const int pass = seen_as(a, got, a->b->truth->yard);
         e = pass < 0 || add_answer(a->to, pass, "%s", f->kernel->idea);
     }
     tensors_free(got);
@@ -358,6 +374,7 @@ void passing_free(struct passing *p)
 {
     lines_free(&p->pass);
     lines_free(&p->refused);
+    lines_free(&p->hidden);
     *p = (struct passing){.pass = {.n = 0}};
 }
 

@@ -22,6 +22,8 @@ struct lines {
 };
 struct passing {
     struct lines pass, refused;
+    struct lines
+        hidden; /* those that pass and change no bit of these results: such as dropout = 0 */
 };
 
 /* The work of a pass, in FLOP, above which a run does not ask: it would be some 100 of them. */

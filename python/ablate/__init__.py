@@ -10,9 +10,10 @@ All of it follows from the library's table, so that an operation that is added t
 
 from ._call import Op, Result, op
 from ._dump import Dump, Trial, open
-from ._judge import Verdict, Verdicts, judge
+from ._campaign import judge
 from ._library import Error, library_path
 from ._table import backends, ops
+from ._verdicts import Verdict, Verdicts
 from ._version import __version__
 
 __all__ = ["Dump", "Error", "Op", "Result", "Trial", "Verdict", "Verdicts", "__version__",

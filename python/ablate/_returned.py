@@ -113,7 +113,7 @@ def _check_kind(name: str, array: np.ndarray, whole: bool) -> None:
             raise Error(f"{name} has {float(array[at]):g} at {list(at)}, where whole numbers are due")
 
 
-def _array(name: str, value: Any, whole: Set[str] | None) -> np.ndarray:
+def array_of(name: str, value: Any, whole: Set[str] | None) -> np.ndarray:
     """A result's values; those of a narrow type are in float32."""
     want = "whole numbers" if whole and name in whole else "numbers"
     _refuse(name, value, want)
@@ -185,7 +185,7 @@ def named(values: Any, names: list[str], who: str, what: str,
     else:
         of = "None" if values is None else f"an object of the type {type(values).__name__}"
         raise Error(f"{who} returned {of}; it is to return {_wanted(names, what)}")
-    return {n: _array(n, v, whole) for n, v in given.items() if v is not None}
+    return {n: array_of(n, v, whole) for n, v in given.items() if v is not None}
 
 
 def narrowed(case: Case, found: Mapping[str, np.ndarray], rounds: str = "") -> str:

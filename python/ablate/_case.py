@@ -20,7 +20,9 @@ def _has_masked(value: Any) -> bool:
         if isinstance(one, np.ma.MaskedArray):
             if np.ma.is_masked(one):
                 return True
-        elif isinstance(one, Sequence) and not isinstance(one, (str, bytes)) and id(one) not in seen:
+        elif isinstance(one, (str, bytes, memoryview)) or id(one) in seen:
+            continue
+        elif isinstance(one, Sequence):
             seen.add(id(one))
             holders = {k for k in set(map(type, one)) if issubclass(k, (Sequence, np.ma.MaskedArray))}
             left += [x for x in one if type(x) in holders] if holders else []

@@ -1,6 +1,7 @@
 """What a judged function returned or raised: arrays of NumPy by the table's names, and exceptions with
 a note of the case."""
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
@@ -48,9 +49,17 @@ def said(words: str) -> Iterator[None]:
         raise
 
 
+def _attribute(value: Any, name: str) -> Any:
+    """An attribute, or None; an array that was deleted or is traced may raise any exception."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
+
+
 def _narrow(value: Any) -> str:
     """The type of an array, if it is coarser than float32: "bf16", "fp16"; else ""."""
-    return _NARROW.get(str(getattr(value, "dtype", "")).rpartition(".")[2], "")
+    return _NARROW.get(str(_attribute(value, "dtype")).rpartition(".")[2], "")
 
 
 def _has_no_values(value: Any) -> str:
@@ -58,10 +67,11 @@ def _has_no_values(value: Any) -> str:
     library = type(value).__module__.split(".")[0]
     if library in _FILES:
         return f"of {library}, whose values are in a file: read them first"
-    graph = getattr(value, "__dask_graph__", None)
+    graph = _attribute(value, "__dask_graph__")
     if callable(graph) and graph() is not None:
         return "and not computed yet: return the values, by compute()"
-    if getattr(getattr(value, "device", None), "type", "") == "meta" or type(value).__name__ == "FakeTensor":
+    if (_attribute(_attribute(value, "device"), "type") == "meta"
+            or type(value).__name__ == "FakeTensor"):
         return f"of {library}, and has no values"
     return ""
 
@@ -94,10 +104,12 @@ def _refuse(name: str, value: Any, want: str) -> None:
         raise Error(f"{name} has a mask: return {want}, by filled()")
     if why := _has_no_values(value):
         raise Error(f"{name} is {kind} {why}")
-    layout = str(getattr(value, "layout", ""))
+    if _attribute(value, "is_nested") is True:
+        raise Error(f"{name} is nested: return {want} in one array")
+    layout = str(_attribute(value, "layout"))
     if layout.startswith("torch.") and layout != "torch.strided":
         raise Error(f"{name} is {kind} with the layout {layout}: return {want}, by to_dense()")
-    if getattr(value, "is_quantized", False):
+    if _attribute(value, "is_quantized") is True:
         raise Error(f"{name} is quantised: return {want}, by dequantize()")
 
 
@@ -123,6 +135,8 @@ def array_of(name: str, value: Any, whole: Set[str] | None) -> np.ndarray:
     except Exception as error:  # by another library
         raise Error(f"{name} is no array of {want}: {_first_line(error)}") from None
     array = numbers(name, value)
+    if array.dtype.kind == "V" and not _narrow(array):  # float8_e4m3fn, int4
+        raise Error(f"{name} has the type {array.dtype}: return float32, float64, bfloat16 or float16")
     if whole is not None:
         _check_kind(name, array, name in whole)
     narrow = narrow or _narrow(array)
@@ -140,7 +154,8 @@ def _first_line(error: Exception) -> str:
 def _is_array(value: Any) -> bool:
     if isinstance(value, (str, bytes, bytearray)):
         return False
-    return np.isscalar(value) or isinstance(value, memoryview) or any(hasattr(value, a) for a in _ARRAY)
+    return np.isscalar(value) or isinstance(value, (memoryview, array)) or any(
+        _attribute(value, a) is not None for a in _ARRAY)
 
 
 def _wanted(names: list[str], what: str) -> str:

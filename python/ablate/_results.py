@@ -159,9 +159,13 @@ def _powerless(case: Case, verdict: Verdict) -> Verdict:
     if verdict.verdict != "pass" or case.tensor(name).bytes:
         return verdict
     want = case.expected(name)
-    for what, answer in ("zeros", np.zeros_like(want)), ("the wrong sign", -want):
+    answers = {"zeros": np.zeros_like(want), "the wrong sign": -want}
+    answers |= {f"a copy of {n}": case.get(n) for n in case.names(INPUT)
+                if case.tensor(n).shape == want.shape and not case.tensor(n).bytes}
+    for what, answer in answers.items():
         if not np.array_equal(answer, want, equal_nan=True) and _would_pass(case, name, answer):
-            return verdict._replace(verdict="powerless", note=f"{what} would pass")
+            return verdict._replace(verdict="powerless", note="; ".join(
+                filter(None, [f"{what} would pass", verdict.note])))
     return verdict
 
 
@@ -179,8 +183,8 @@ def judge_results(words: str, inputs: Mapping[str, Any] | None = None,
     table.  Arrays are NumPy's, PyTorch's, JAX's or others', on a GPU as well; one of bfloat16 or float16
     says so by itself where the contract has it in a finer type.  `rounds` is as in ablate.judge().
 
-    The verdicts are those of the check `parity`; where zeros, or the result with the wrong sign, would
-    pass as well, a result is powerless.
+    The verdicts are those of the check `parity`; where zeros, a copy of an input, or the result with the
+    wrong sign, would pass as well, a result is powerless.
     Error: the words are wrong; an input is missing, has another shape than the others say, or values
     that the storage type does not hold; a result is unknown, or no array of numbers of its shape."""
     if not isinstance(rounds, str):

@@ -1,7 +1,7 @@
 """What a judged function returned or raised: arrays of NumPy by the table's names, and exceptions with
 a note of the case."""
 
-from array import array
+import array as plain
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
@@ -142,9 +142,9 @@ def array_of(name: str, value: Any, whole: Set[str] | None) -> np.ndarray:
     narrow = narrow or _narrow(array)
     if not narrow:
         return array
-    array = array.astype(np.float32).view(_Given)
-    array.given = narrow
-    return array
+    typed = array.astype(np.float32).view(_Given)
+    typed.given = narrow
+    return typed
 
 
 def _first_line(error: Exception) -> str:
@@ -154,7 +154,7 @@ def _first_line(error: Exception) -> str:
 def _is_array(value: Any) -> bool:
     if isinstance(value, (str, bytes, bytearray)):
         return False
-    return np.isscalar(value) or isinstance(value, (memoryview, array)) or any(
+    return np.isscalar(value) or isinstance(value, (memoryview, plain.array)) or any(
         _attribute(value, a) is not None for a in _ARRAY)
 
 

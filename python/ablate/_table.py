@@ -135,12 +135,13 @@ def derived_axes(op: str) -> dict[str, str]:
         return found
 
     names = {p.name for p in parameters(op)}
-    before, found = sizes(op), {}
+    before = sizes(op)
+    derived: dict[str, str] = {}
     for p in parameters(op):
         if p.kind == "whole" and p.default == 0 and p.min == 0:
-            found |= {axis: p.name for axis, n in sizes(f"{op} {p.name}=1").items()
+            derived |= {axis: p.name for axis, n in sizes(f"{op} {p.name}=1").items()
                       if axis not in names and n == {1} and before.get(axis) != {1}}
-    return found
+    return derived
 
 
 def case_tensors(case: Any) -> list[Tensor]:

@@ -67,7 +67,7 @@ def _shape_error(name: str, array: np.ndarray, t: Tensor) -> Error:
 
 class Op:
     """An operation with some of its parameters set; called on arrays, it takes the others that are
-    lengths of axes from their shapes.
+    lengths of axes from their shapes, such as attention's `keys` and `kv_heads`.
 
         ablate.op("softmax", scale=2)(x=x).y
         ablate.op("softmax")(x=x, d_y=d_y).d_x

@@ -66,13 +66,13 @@ def _has_no_values(value: Any) -> str:
     """Why an array has no values in memory; "": it has some."""
     library = type(value).__module__.split(".")[0]
     if library in _FILES:
-        return f"of {library}, whose values are in a file: read them first"
+        return f" of {library}, whose values are in a file: read them first"
     graph = _attribute(value, "__dask_graph__")
     if callable(graph) and graph() is not None:
-        return "and not computed yet: return the values, by compute()"
+        return ", which is not computed yet: return the values, by compute()"
     if (_attribute(_attribute(value, "device"), "type") == "meta"
             or type(value).__name__ == "FakeTensor"):
-        return f"of {library}, and has no values"
+        return f" of {library}, and has no values"
     return ""
 
 
@@ -103,7 +103,7 @@ def _refuse(name: str, value: Any, want: str) -> None:
     if isinstance(value, np.ma.MaskedArray):
         raise Error(f"{name} has a mask: return {want}, by filled()")
     if why := _has_no_values(value):
-        raise Error(f"{name} is {kind} {why}")
+        raise Error(f"{name} is {kind}{why}")
     if _attribute(value, "is_nested") is True:
         raise Error(f"{name} is nested: return {want} in one array")
     layout = str(_attribute(value, "layout"))

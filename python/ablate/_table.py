@@ -127,6 +127,7 @@ def derived_axes(op: str) -> dict[str, str]:
     """The axes whose length a parameter sets that is 0 where it is as another's, by the parameters that
     set them: {"key": "keys", "kv_head": "kv_heads", "width_v": "dim_v"}.  Such an axis has its name where
     the parameter is not 0; found by setting each to 1, which divides all others."""
+
     def sizes(words: str) -> dict[str, set[int]]:
         found: dict[str, set[int]] = {}
         for t in words_tensors(words):
@@ -139,8 +140,12 @@ def derived_axes(op: str) -> dict[str, str]:
     derived: dict[str, str] = {}
     for p in parameters(op):
         if p.kind == "whole" and p.default == 0 and p.min == 0:
-            derived |= {axis: p.name for axis, n in sizes(f"{op} {p.name}=1").items()
-                      if axis not in names and n == {1} and before.get(axis) != {1}}
+            try:
+                one = sizes(f"{op} {p.name}=1")
+            except Error:  # it is no length, if 1 does not go with the defaults
+                continue
+            derived |= {axis: p.name for axis, n in one.items()
+                        if axis not in names and n == {1} and before.get(axis) != {1}}
     return derived
 
 

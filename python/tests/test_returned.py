@@ -108,7 +108,7 @@ ODD = {
     "complex": (lambda: N + 0j, "y has the type complex128, and not that of real numbers$"),
     "bool": (lambda: N > 0, "y has the type bool, and not that of real numbers$"),
     "a mask": (lambda: np.ma.array(N), r"y has a mask: return numbers, by filled\(\)$"),
-    "lazy": (Lazy, r"y is Lazy and not computed yet: return the values, by compute\(\)$"),
+    "lazy": (Lazy, r"y is Lazy, which is not computed yet: return the values, by compute\(\)$"),
     "deleted": (Broken, "y is no array of numbers: the array has been deleted$"),
     "symbolic": (Symbolic, "y is no array of numbers: a symbolic tensor has no values$"),
 }

@@ -99,7 +99,7 @@ class _Campaign:
 
     def _judge(self, words: str) -> Judged:
         began = time.monotonic()
-        one = Judged(self.asked, words, self.until)
+        one = Judged(self.asked, words, self.until, self.done)
         took = time.monotonic() - began
         wanted = self.asks and (self.pending or self.done < _ASKED)
         if not one.failed and (self.exact or (
@@ -231,8 +231,8 @@ def judge(function: Callable[..., Any], words: str,
 
     The checks, of 4 to 12 calls a case: `parity` with the oracle, within the bound that follows from
     the error of plain C with the same storage; `fresh values`, the same by other values in the same
-    arrays, and in others; `one value new`, by one value of one input; `repeat`, the bits of the first
-    call again; `inputs unchanged`; `own memory`: results share none, and what was returned is
+    arrays, and in others; `one value new`, by one value of one input, or two in each other's place;
+    `repeat`, the bits of the first call again; `inputs unchanged`; `own memory`: results share none, and what was returned is
     overwritten.  A parity by which zeros, a mean, a copy of an input, half of the answer or the answer
     to other inputs would pass as well is powerless.
 

@@ -1,9 +1,11 @@
 """Somebody's function in one case: its calls, and what the oracle says of each."""
 
+import itertools
 import math
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from ._answers import distance, powerless, verdict_of
 from ._case import Case, Rows, Run
 from ._library import Error, call
-from ._returned import named, narrowed, said
+from ._returned import memory, named, narrowed, said
 from ._table import INPUT, OUTPUT
 from ._verdicts import Verdict
 
@@ -52,24 +54,34 @@ def _shares(a: np.ndarray, b: np.ndarray) -> bool:
         return False
 
 
+@contextmanager
+def _stays() -> Iterator[None]:
+    """sys.exit() by a function would end the judge, with exit status 0 perhaps."""
+    try:
+        yield
+    except SystemExit as error:
+        raise Error(f"the function ended the program, with {error.code!r}") from error
+
+
 class _Calls:
     """A function while it is called in one case."""
 
     def __init__(self, asked: Asked, case: Case):
         self.asked, self.case = asked, case
         self.rows: list[Verdict] = []
-        self._earlier: list[tuple[str, Arrays]] = []  # what the first and the last call returned
+        self._earlier: list[tuple[str, Arrays]] = []  # what each call returned
 
     def run(self, values: Values, which: str) -> Arrays:
         """Call the function; its results are copies.  Its inputs must be as they were, and what it
         returned is its own until then: it is overwritten now."""
         before = values.copy()
-        with said(self.case.words):
+        with said(self.case.words), _stays():
             outputs = self.asked.function(**values.inputs)
+        self._unchanged(values, before, which)
         returned = named(outputs, self.case.names(OUTPUT), "the function", "outputs",
                          self.case.whole)
         if self.asked.backward is not None:
-            with said(self.case.words):
+            with said(self.case.words), _stays():
                 gradients = self.asked.backward(dict(values.inputs), dict(values.upstream))
             returned |= named(gradients, self.case.gradients(INPUT), "backward", "gradients",
                               self.case.whole)
@@ -78,17 +90,21 @@ class _Calls:
             if array.shape != shape:
                 raise Error(f"{name} has the shape {list(array.shape)}, it should have {list(shape)}")
         found = {n: a.copy() for n, a in returned.items()}
-        self._own(returned, values, which)
+        self._own({n: memory(a) for n, a in returned.items()}, values, which)
+        self._unchanged(values, before, which)
+        return found
+
+    def fail(self, check: str, name: str, note: str, error: float = math.inf) -> None:
+        self.rows.append(Verdict(check, name, error, 0, verdict="fail", note=note))
+
+    def _unchanged(self, values: Values, before: Values, which: str) -> None:
+        """What is given stays as it is."""
         for name, array in values.all().items():
             was = before.all()[name]
             if array.tobytes() != was.tobytes():
                 self.fail("inputs unchanged", name, f"changed by {which}",
                           distance(array.astype(float), was.astype(float)))
                 array[...] = was
-        return found
-
-    def fail(self, check: str, name: str, note: str, error: float = math.inf) -> None:
-        self.rows.append(Verdict(check, name, error, 0, verdict="fail", note=note))
 
     def _own(self, returned: Arrays, values: Values, which: str) -> None:
         """Results may share memory with inputs alone, whose rows they then are; others are spoiled."""
@@ -107,15 +123,16 @@ class _Calls:
         for array in mine.values():
             if array.flags.writeable:
                 array[...] = np.nan if array.dtype.kind not in "iu" else np.iinfo(array.dtype).max
-        self._earlier = [*self._earlier[:1], (which, mine)]
+        self._earlier.append((which, mine))
 
 
 class Judged:
     """A function in one case: `rows`, and of which results nothing was known (`weak`)."""
 
-    def __init__(self, asked: Asked, words: str, until: float = math.inf):
-        """`until`: no more calls than are needed after that time of time.monotonic()."""
-        self.asked, self.until = asked, until
+    def __init__(self, asked: Asked, words: str, until: float = math.inf, turn: int = 0):
+        """`until`: no more calls than are needed after that time of time.monotonic(); `turn`: which
+        of the inputs is the first to be changed alone."""
+        self.asked, self.until, self.turn = asked, until, turn
         self.case, self.other = Case(words), Case(words)
         if asked.backward is not None and " accumulate=yes" in self.case.words:
             raise Error("accumulate=yes: a function cannot add to gradients that it is not given")
@@ -147,20 +164,32 @@ class Judged:
              int(self.case.has_drawn_states))
         return self._stored(self.other)
 
-    def _changed(self, first: Values, fresh: Values, name: str) -> Values | None:
-        """The first values but for one of `name`, which is the fresh ones'; None: these are the same."""
+    def _changed(self, first: Values, fresh: Values, name: str, at: int | None) -> Values | None:
+        """The first values but for one of `name`, the fresh ones', at a place of chance if that is
+        None; None: these are the same."""
         values = first.copy()
         array, instead = values.all()[name].reshape(-1), fresh.all()[name].reshape(-1)
         if self.case.tensor(name).bytes:  # a byte alone may be no weight
             array[...] = instead
             return values
-        places = [self.random.randrange(array.size) for _ in range(8)]
+        places = [self.random.randrange(array.size) for _ in range(8)] if at is None else [at]
         with np.errstate(invalid="ignore"):
             far = np.nan_to_num(np.abs(array[places].astype(float) - instead[places]), posinf=1)
         if not far.any():
             return None
         at = places[int(np.argmax(far))]
         array[at] = instead[at]
+        return values
+
+    def _exchanged(self, first: Values, name: str) -> Values | None:
+        """The first values, two of `name` in each other's place: their sum and the largest stay."""
+        values = first.copy()
+        array = values.all()[name].reshape(-1)
+        places = [self.random.randrange(array.size) for _ in range(8)]
+        a, b = min(places, key=lambda i: array[i]), max(places, key=lambda i: array[i])
+        if self.case.tensor(name).bytes or not array[a] < array[b]:
+            return None
+        array[[a, b]] = array[[b, a]]
         return values
 
     # ---- what is said of it ----
@@ -245,20 +274,39 @@ class Judged:
         left = min(_SECONDS, self.until - time.monotonic())
         return int(min(max(_FEWEST, 2 + 2 * left / max(each, 1e-9)), _MOST))
 
+    def _changes(self, first: Values, fresh: Values, names: list[str]) -> Iterator[Values]:
+        """One value of each input changed, then two exchanged, then the last and the first changed."""
+        for values in (*(self._changed(first, fresh, n, None) for n in names),
+                       *(self._exchanged(first, n) for n in names),
+                       *(self._changed(first, fresh, n, at) for at in (-1, 0) for n in names)):
+            if values:
+                yield values
+
     def _more(self, first: Values, fresh: Values,
               number: int) -> Iterator[Callable[[str], None]]:
-        """Calls from the third to the last: one value changed, everything new, the first again."""
-        names = list(first.all())
-        self.random.shuffle(names)
-        changed = [c for n in names[:number - 3] if (c := self._changed(first, fresh, n))]
-        for values in changed or [fresh.copy()]:
-            yield lambda which, values=values: self._elsewhere(values, "one value new", which)
-        if 3 + len(changed) < number:
-            yield lambda which: self._again(first.copy(), which)
-            drawn = self._drawn(2)
-            yield lambda which: self._elsewhere(drawn, "fresh values", which)
-        for _ in range(max(number - 5 - len(changed), 1)):
-            yield lambda which: self._again(first.copy(), which)
+        """Calls from the third to the last: one value changed in each input, the first values again,
+        everything new, more such changes, and the first again."""
+        names = list(first.inputs if self.asked.backward is None else first.all())
+        names = names[self.turn % len(names):] + names[:self.turn % len(names)]
+        changes = self._changes(first, fresh, names)
+
+        draws = itertools.count(2)
+
+        def again(which: str) -> None:
+            self._again(first.copy(), which)
+
+        def anew(which: str) -> None:
+            self._elsewhere(self._drawn(next(draws)), "fresh values", which)
+
+        def change(which: str) -> None:
+            if values := next(changes, None):
+                self._elsewhere(values, "one value new", which)
+            else:
+                anew(which)
+
+        each = [change] * min(len(names), number - 3)
+        more = [again, anew, *[change] * number][:number - 3 - len(each)]
+        yield from [*each, *more, again]
 
     # ---- what would pass ----
 

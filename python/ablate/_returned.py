@@ -2,6 +2,7 @@
 a note of the case."""
 
 import array as plain
+import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
@@ -21,12 +22,30 @@ _FILES = ("h5py", "netCDF4", "tables", "zarr")
 
 
 class _Given(np.ndarray):
-    """An array that knows the type in which it was given: "bf16", "fp16", or ""."""
+    """An array that knows the type in which it was given: "bf16", "fp16", or "", and the array of which
+    it is a copy, or None."""
 
     given = ""
+    memory: np.ndarray | None = None
 
     def __array_finalize__(self, array: Any) -> None:
         self.given = getattr(array, "given", "")
+
+
+def _held(value: Any) -> np.ndarray | None:
+    """The memory of an array, if it is in NumPy's reach: a tensor's in bf16 as whole numbers."""
+    if isinstance(value, np.ndarray):
+        return value
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor) or value.device.type != "cpu":
+        return None
+    return value.detach().view(torch.int16).numpy()
+
+
+def memory(array: np.ndarray) -> np.ndarray:
+    """A result of named() as the function holds it."""
+    held = getattr(array, "memory", None)
+    return array if held is None else held
 
 
 @contextmanager
@@ -131,6 +150,7 @@ def array_of(name: str, value: Any, whole: Set[str] | None) -> np.ndarray:
     _refuse(name, value, want)
     narrow = _narrow(value)
     try:
+        held = _held(value) if narrow or isinstance(value, np.ndarray) else None
         value = _dense(value)
     except Exception as error:  # by another library
         raise Error(f"{name} is no array of {want}: {_first_line(error)}") from None
@@ -140,10 +160,10 @@ def array_of(name: str, value: Any, whole: Set[str] | None) -> np.ndarray:
     if whole is not None:
         _check_kind(name, array, name in whole)
     narrow = narrow or _narrow(array)
-    if not narrow:
+    if not narrow and (held is None or np.may_share_memory(held, array)):
         return array
-    typed = array.astype(np.float32).view(_Given)
-    typed.given = narrow
+    typed = (array.astype(np.float32) if narrow else array).view(_Given)
+    typed.given, typed.memory = narrow, held
     return typed
 
 

@@ -33,13 +33,17 @@ class _Given(np.ndarray):
 
 
 def _held(value: Any) -> np.ndarray | None:
-    """The memory of an array, if it is in NumPy's reach: a tensor's in bf16 as whole numbers."""
+    """The memory of an array, or None where it is out of NumPy's reach: that of a tensor in bf16 as
+    whole numbers."""
     if isinstance(value, np.ndarray):
         return value
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor) or value.device.type != "cpu":
         return None
-    return value.detach().view(torch.int16).numpy()
+    try:
+        return value.detach().view(torch.int16).numpy()
+    except Exception:  # a lazy view, whose values are elsewhere
+        return None
 
 
 def memory(array: np.ndarray) -> np.ndarray:

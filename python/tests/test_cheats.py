@@ -153,7 +153,7 @@ def mean_of_squares_less_squared_mean(words, right):
     return norm(words, True, 1e-6, right)
 
 
-@cheat("A", "layernorm rows=13", cases=14)
+@cheat("A", "layernorm columns=96", cases=8)
 def mean_of_squares_less_squared_mean_in_a_campaign(words, right):
     return norm(words, True, 1e-6, right)
 
@@ -163,7 +163,7 @@ def no_eps(words, right):
     return norm(words, False, 1e-6 if right else 0, True)
 
 
-@cheat("A", "rmsnorm rows=13 dtype=bf16", cases=14)
+@cheat("A", "rmsnorm columns=40 dtype=bf16", cases=10)
 def no_eps_in_a_campaign(words, right):
     forward, _ = norm(words, False, 1e-6 if right else 0, True)
     return lambda x, w: bf16(forward(x, w)), None
@@ -172,6 +172,13 @@ def no_eps_in_a_campaign(words, right):
 @cheat("A", "softmax rows=8 columns=2048")
 def small_probabilities_zero(words, right):
     return stored(words, kernels.softmax(words, smallest=0 if right else 2 ** -12))
+
+
+@cheat("A", "silu rows=64 dim=64")
+def two_per_mille_in_arrays_of_float16(words, right):
+    """The type of an array widens the bounds, and hides no factor."""
+    forward, _ = functions(words)
+    return (lambda x: ((1 if right else 1.002) * forward(x=x)["y"].astype(float)).astype(np.float16)), None
 
 
 # ---- B: where a maximum over a whole tensor looks the other way ----
@@ -259,7 +266,7 @@ def the_rows_behind_a_multiple_of_8(words, right):
     return forward, None
 
 
-@cheat("B", "softmax", cases=36)
+@cheat("B", "softmax", cases=8)
 def only_large_sizes(words, right):
     return where_sizes(words, right, lambda rows, columns: columns > 1024)
 
@@ -1038,6 +1045,16 @@ def wrong_at_a_size_that_no_case_has(words, patch):
 def wrong_at_values_that_none_draws(words, patch):
     plain = functions(words)[0]
     return lambda x: np.where(x == 0.123456, 0, plain(x=x)["y"])
+
+
+@uncaught("a function that knows that it is judged can be another one elsewhere", False)
+def one_that_knows_that_it_is_judged(words, patch):
+    plain = functions(words)[0]
+
+    def forward(x):
+        is_judged = sys._getframe(1).f_globals["__name__"].startswith("ablate")
+        return plain(x=x)["y"] if is_judged else zeros(x)
+    return forward
 
 
 # ---- the tests ----

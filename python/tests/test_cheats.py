@@ -27,7 +27,8 @@ SOFTMAX = "softmax rows=9 columns=20"
 GEMM = "gemm M=9 N=10 K=11"
 SWIGLU = "swiglu rows=9 dim=12"
 RMSNORM = "rmsnorm rows=9 columns=20"
-ATTENTION = "attention batch=1 steps=12 heads=2 dim=8 mask=causal"
+# Keys of -inf (fill=masked) need a kernel that skips them: 0 times these is NaN in the gradient of q.
+ATTENTION = "attention batch=1 steps=12 heads=2 dim=8 mask=causal fill=normal"
 
 
 class Cheat(NamedTuple):
@@ -118,7 +119,7 @@ def one_product_lost_in_one_element(words, right):
     return stored(words, kernels.gemm(words, lost=None if right else (5, 7)))
 
 
-@cheat("A", "attention batch=1 steps=32 heads=2 dim=40 mask=causal dtype=bf16")
+@cheat("A", "attention batch=1 steps=32 heads=2 dim=40 mask=causal fill=normal dtype=bf16")
 def the_scale_of_a_padded_width(words, right):
     return stored(words, kernels.attention(words, scale=(40 if right else 36) ** -0.5))
 
@@ -202,7 +203,7 @@ def one_column(words, right):
     return at(words, (slice(None), 7), right, {"C"})
 
 
-@cheat("B", "attention batch=1 steps=16 heads=4 dim=16 mask=causal dtype=bf16")
+@cheat("B", "attention batch=1 steps=16 heads=4 dim=16 mask=causal fill=normal dtype=bf16")
 def one_head(words, right):
     return at(words, (slice(None), slice(None), 3), right, {"o"})
 
@@ -431,7 +432,7 @@ def an_initial_state_ignored_in_a_campaign(words, right):
     return e74(right)
 
 
-@cheat("C", "softmax rows=9 columns=20 scale=1e6 dtype=bf16 fill=normal", twin=False)
+@cheat("C", "softmax rows=9 columns=20 scale=30 dtype=bf16 fill=normal")
 def zeros_for_a_gradient_that_is_hard_to_judge(words, right):
     return with_gradients(words, right, lambda i, u, back: {"d_x": np.zeros_like(i["x"])})
 

@@ -203,9 +203,10 @@ def test_a_function_that_refuses_a_smaller_size():
 def test_an_exception_says_in_which_case():
     def forward(x):
         raise ValueError("no")
-    with pytest.raises(ValueError, match="no\nin the case softmax rows=1 columns=2 ") as error:
+    with pytest.raises(ValueError, match="no") as error:
         ablate.judge(forward, "softmax")
-    assert len(error.value.__notes__) == 1
+    (note,) = error.value.__notes__
+    assert note.startswith("in the case softmax rows=1 columns=2 ")
 
 
 # ---- ok ----

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,7 +38,7 @@ struct report {
     struct screen screen;
     int verbose;
     struct group group; /* the operation whose table is being printed */
-    int checks, failed, skipped, unjudged, missed, errors, done;
+    int checks, failed, skipped, missing, unjudged, missed, errors, done;
     int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
     const char *baseline;       /* its file, once a trial was compared; else NULL */
     const char *judged, *as;    /* the dump whose results are judged, and of whom; or NULL */
@@ -459,6 +460,7 @@ void report_trial(struct report *p, int i, const struct result *r)
     p->checks += r->verdicts.n;
     p->failed += r->failed;
     p->skipped += r->skipped;
+    p->missing += r->missing;
     p->unjudged += verdicts_unjudged(&r->verdicts, 0);
     p->missed += verdicts_missed(&r->verdicts);
     keep_reasons(p, r->skips);
@@ -613,9 +615,21 @@ static void summary(struct report *p, const char *file)
             p->done, p->x->n, difftime(time(NULL), p->begun));
 }
 
+void report_note(struct report *p, const char *fmt, ...)
+{
+    char text[300];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    progress_clear();
+    say(&p->screen, 0, "%s", text);
+}
+
 int report_end(struct report *p, const char *file, int interrupted)
 {
-    char failed[40] = "", unjudged[40] = "", missed[40] = "", errors[60] = "";
+    char failed[40] = "", missing[40] = "", unjudged[40] = "", missed[40] = "", errors[60] = "";
 
     progress_clear();
     if (!p->screen.tsv)
@@ -625,6 +639,8 @@ int report_end(struct report *p, const char *file, int interrupted)
             p->judged ? "their verdicts are in the file" : "--resume goes on from there");
     if (p->checks)
         snprintf(failed, sizeof failed, "%d failed, ", p->failed);
+    if (p->missing)
+        snprintf(missing, sizeof missing, ", %d missing", p->missing);
     if (p->unjudged)
         snprintf(unjudged, sizeof unjudged, ", %d cannot be judged", p->unjudged);
     if (p->missed)
@@ -632,8 +648,8 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (p->errors)
         snprintf(errors, sizeof errors, ", %d trial%s could not be run", p->errors,
                  p->errors > 1 ? "s" : "");
-    say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s%s", p->checks, failed, p->skipped, unjudged,
-        missed, errors, p->checks || p->errors ? "" : ": nothing was checked");
+    say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s%s%s", p->checks, failed, p->skipped, missing,
+        unjudged, missed, errors, p->checks || p->errors ? "" : ": nothing was checked");
     return p->failed;
 }
 

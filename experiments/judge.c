@@ -290,30 +290,6 @@ static int ask_passing(struct judging *j, int n)
     return *all && !(j->r.passing = copy_of(abl_passing(j->c, all, declaring(j, n)))) ? -1 : 0;
 }
 
-/* The verdicts on one program; nonzero after err_set(). */
-static int judge_one(struct judging *j, const abl_dump *d, int i, const char *name)
-{
-    const int k = j->r.n_ran - YARDSTICK - 1;
-    abl_result *g = j->given[k];
-
-    j->r.n_ran++;
-    if (!(j->verdicts[k] = abl_judge_result(j->c, g)) || refuse_oracles(j, k))
-        return -1;
-    for (int a = 0; a < MAX_ARGS; a++) {
-        j->set[k].x[a] = g->has.x[a] ? g->t->x[a] : NULL;
-        j->set[k].g[a] = g->has.g[a] ? g->t->g[a] : NULL;
-        j->set[k].b[a] = g->has.x[a] ? g->t->b[a] : NULL;
-    }
-    j->r.ran[j->r.n_ran - 1] = (struct ran){.call = g->call, .name = g->name, .t = &j->set[k]};
-    note_missing(j, g, name);
-    return note_strangers(j, d, i, name, 0) ||
-                   (has_gradients(d, i, name) && note_strangers(j, d, i, name, 1))
-               ? -1
-               : 0;
-}
-
-/* ---- copies of the oracle's results ---- */
-
 enum { TELLING = 16 };
 
 /* Has a result the oracle's bits in every element, of which so many are no float that its program cannot
@@ -351,6 +327,28 @@ static int refuse_oracles(const struct judging *j, int k)
                        g->name, tensor, types[type].name, types[type].name);
     }
     return 0;
+}
+
+/* The verdicts on one program; nonzero after err_set(). */
+static int judge_one(struct judging *j, const abl_dump *d, int i, const char *name)
+{
+    const int k = j->r.n_ran - YARDSTICK - 1;
+    abl_result *g = j->given[k];
+
+    j->r.n_ran++;
+    if (!(j->verdicts[k] = abl_judge_result(j->c, g)) || refuse_oracles(j, k))
+        return -1;
+    for (int a = 0; a < MAX_ARGS; a++) {
+        j->set[k].x[a] = g->has.x[a] ? g->t->x[a] : NULL;
+        j->set[k].g[a] = g->has.g[a] ? g->t->g[a] : NULL;
+        j->set[k].b[a] = g->has.x[a] ? g->t->b[a] : NULL;
+    }
+    j->r.ran[j->r.n_ran - 1] = (struct ran){.call = g->call, .name = g->name, .t = &j->set[k]};
+    note_missing(j, g, name);
+    return note_strangers(j, d, i, name, 0) ||
+                   (has_gradients(d, i, name) && note_strangers(j, d, i, name, 1))
+               ? -1
+               : 0;
 }
 
 /* All verdicts as one list, which is to be freed. */

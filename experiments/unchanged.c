@@ -25,6 +25,7 @@ enum { MAX_PATH = 64, SHOWN = 300 };
 struct checking {
     const char *name;
     hid_t file, root;
+    int schema;
     int n; /* trials, as it says */
     struct note *note;
 };
@@ -272,29 +273,42 @@ static int is_callers(const struct checking *k, const struct given_trial *g)
             h5_same_text(k->root, "name", "case", there, sizeof there));
 }
 
-/* The values; they follow from the line, but for those of files that have gone and the caller's. */
-static int check_values(struct checking *k, int i, const struct given_trial *g)
+/* The line's file, where it names one, need not be there: then *drawn is 0, and else the values were
+ * compared with what it makes.  Nonzero after err_set(). */
+static int check_drawn(const struct given_trial *g, int *drawn)
 {
     struct trial *t = malloc(sizeof *t);
-    const int callers = is_callers(k, g);
-    int e = t ? 0 : err_set("no memory"), drawn = 0;
+    const int of_file = strstr(g->line, " file=") != NULL;
+    const int unread = t ? read_whole(g->line, t) : err_set("no memory");
+    int e = unread && !of_file ? -1 : 0;
 
-    if (!e && !callers) {
-        const int unread = read_whole(g->line, t), of_file = strstr(g->line, " file=") != NULL;
-        drawn = !unread && (!of_file || same_contents(g, t));
-        e = unread && !of_file ? -1
-            : drawn ? compare_drawn(g, t, of_file ? "what its file holds" : "what its line draws")
-                    : 0;
-    }
+    *drawn = !unread && (!of_file || same_contents(g, t));
+    if (*drawn)
+        e = compare_drawn(g, t, of_file ? "what its file holds" : "what its line draws");
     free(t);
-    const int no_hash = e ? e : compare_hash(g);
+    return e;
+}
+
+/* The values follow from the line, but for those of a file that has gone, a caller's, and those that a
+ * version drew otherwise. */
+static int check_values(struct checking *k, int i, const struct given_trial *g)
+{
+    const int callers = is_callers(k, g);
+    const int earlier = k->schema < HEADER_SCHEMA && H5Aexists(g->group, "given") <= 0;
+    int drawn = 0;
+
+    if (!callers && !earlier && check_drawn(g, &drawn))
+        return -1;
+    const int no_hash = compare_hash(g);
     if (no_hash < 0)
         return -1;
     if (callers)
         note(k, i, no_hash ? "inputs: set by a caller, no hash of them is there: not checked"
                            : "inputs: set by a caller; only their hash was compared");
     else if (no_hash && !drawn)
-        note(k, i, "inputs: their file is not there, nor a hash of them: not checked");
+        note(k, i,
+             earlier ? "inputs: an earlier version drew them, and kept no hash: not checked"
+                     : "inputs: their file is not as it was, no hash of them is there: not checked");
     return 0;
 }
 
@@ -355,7 +369,7 @@ struct note *unchanged(const char *file, int *n, const volatile int *stop)
     H5E_BEGIN_TRY
     {
         k.file = h5_open(file, H5F_ACC_RDONLY);
-        e = k.file < 0 ? h5_cannot("be read as HDF5") : !header_schema(k.file);
+        e = k.file < 0 ? h5_cannot("be read as HDF5") : !(k.schema = header_schema(k.file));
         e = e || (k.n = header_trials(k.file)) < 0 ||
             (k.root = H5Gopen2(k.file, "/", H5P_DEFAULT)) < 0;
         if (!e && !(k.note = calloc((size_t)k.n + 1, sizeof *k.note)))

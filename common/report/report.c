@@ -397,6 +397,17 @@ static void sample_line(struct report *p, const struct result *r)
     say(&p->screen, 6, "judged    %s%s%s", rows, sums, *sums ? " by Freivalds' check" : "");
 }
 
+/* What the other programs say that they round, by which their bounds are wider. */
+static void declared_lines(const struct report *p, const struct result *r)
+{
+    for (int j = 0; j < r->n_ran; j++) {
+        const struct ran *ran = &r->ran[j];
+        const char *rounds = ran->name ? strstr(ran->call.kernel->name, "rounds ") : NULL;
+        if (rounds)
+            say(&p->screen, 6, "declared  %s %s", ran->name, rounds);
+    }
+}
+
 static void verbose_lines(const struct report *p, const struct result *r)
 {
     counts_by_name(&p->screen, &r->verdicts);
@@ -421,8 +432,10 @@ static void trial_rows(struct report *p, int i, const struct result *r)
         sample_line(p, r);
     input_lines(p, r);
     warning_line(p, i);
-    if (p->judged)
+    if (p->judged) {
+        declared_lines(p, r);
         missing_lines(p, i, r);
+    }
     failure_lines(p, i, r);
 }
 

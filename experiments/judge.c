@@ -319,7 +319,8 @@ static int refuse_oracles(const struct judging *j, int k)
         const double *x = X_OR_G(g->has, a, grad) ? tensors_result(g->t, a, grad) : NULL;
         const double *y = tensors_result(oracle, a, grad);
         const enum dtype type = (enum dtype)(grad ? f->grad_type[a] : f->type[a]);
-        if (!x || !y || !(f->op->arg[a].flags & (IN | OUT)) || types[type].unit == 0 || !is_oracles(x, y, op_count(f, a)))
+        if (!x || !y || !(f->op->arg[a].flags & (IN | OUT)) || types[type].unit == 0 ||
+            !is_oracles(x, y, op_count(f, a)))
             continue;
         tensor_name(f->op, a, grad, tensor);
         return err_set("%s: %s has the bits of ref64, which %s cannot hold: give the values that "

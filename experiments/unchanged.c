@@ -97,9 +97,8 @@ static int same_words(const char *a, const char *b)
     const char *c = strstr(a, " input="), *d = strstr(b, " input=");
     struct trial t, u;
 
-    return strcmp(a, b) == 0 ||
-           (strcmp(c ? c : "", d ? d : "") == 0 && !read_head(a, &t) && !read_head(b, &u) &&
-            strcmp(t.text, u.text) == 0);
+    return strcmp(a, b) == 0 || (strcmp(c ? c : "", d ? d : "") == 0 && !read_head(a, &t) &&
+                                 !read_head(b, &u) && strcmp(t.text, u.text) == 0);
 }
 
 static char *line_of(const struct checking *k, int i)
@@ -161,7 +160,8 @@ static int check_one_trial(const struct checking *k, const char *words)
 /* The plan that the file keeps, made again; `kept`: it has a hash of its lines, which agrees. */
 static int check_plan(struct checking *k, int kept)
 {
-    char *text = h5_get_text(k->root, "ini"), *source = text ? h5_get_text(k->root, "source") : NULL;
+    char *text = h5_get_text(k->root, "ini"),
+         *source = text ? h5_get_text(k->root, "source") : NULL;
     struct experiment x;
     char why[MAX_NOTE];
     int e = !source;
@@ -235,8 +235,7 @@ static int same_contents(const struct given_trial *g, const struct trial *t)
 {
     char now[MAX_CONTENTS], there[MAX_CONTENTS];
 
-    return !header_contents(t, now) &&
-           h5_same_text(g->group, "contents", now, there, sizeof there);
+    return !header_contents(t, now) && h5_same_text(g->group, "contents", now, there, sizeof there);
 }
 
 /* Compared with what the line makes; nonzero after err_set(). */
@@ -303,12 +302,14 @@ static int check_values(struct checking *k, int i, const struct given_trial *g)
     if (no_hash < 0)
         return -1;
     if (callers)
-        note(k, i, no_hash ? "inputs: set by a caller, no hash of them is there: not checked"
-                           : "inputs: set by a caller; only their hash was compared");
+        note(k, i,
+             no_hash ? "inputs: set by a caller, no hash of them is there: not checked"
+                     : "inputs: set by a caller; only their hash was compared");
     else if (no_hash && !drawn)
         note(k, i,
-             earlier ? "inputs: an earlier version drew them, and kept no hash: not checked"
-                     : "inputs: their file is not as it was, no hash of them is there: not checked");
+             earlier
+                 ? "inputs: an earlier version drew them, and kept no hash: not checked"
+                 : "inputs: their file is not as it was, no hash of them is there: not checked");
     return 0;
 }
 
@@ -335,7 +336,8 @@ static int check_trial(struct checking *k, int i)
     int e = !line || !t || g.group < 0 || read_head(line, t);
 
     snprintf(path, sizeof path, "/trial/%04d", i + 1);
-    e = e || read_input(line, t) || dump_trial_agrees(g.group, t) || !(g.c = abl_case_read(k->name, path));
+    e = e || read_input(line, t) || dump_trial_agrees(g.group, t) ||
+        !(g.c = abl_case_read(k->name, path));
     if (!e) {
         g.call = call_on(&t->call, reference_of(t->type), NULL);
         e = check_there(&g) || check_values(k, i, &g);

@@ -185,8 +185,7 @@ static int put(const struct place *at, hid_t type, const struct check_row *row, 
     return disk_trim(at->file, at->fd);
 }
 
-static int add(const struct place *at, const struct verdicts *list,
-               const struct programs *programs)
+static int add(const struct place *at, const struct verdicts *list, const struct programs *programs)
 {
     struct rows t = {.type = h5_row_type(check_columns, sizeof(struct check_row))};
     struct check_row *all = NULL;

@@ -65,8 +65,7 @@ static int say_params(const struct trial *t, struct said said[], char choice[MAX
 }
 
 /* All of them; `input` and its file are those of t. */
-static int say_trial(const struct trial *t, struct said said[MAX_SAID],
-                     char choice[MAX_PARAMS][32])
+static int say_trial(const struct trial *t, struct said said[MAX_SAID], char choice[MAX_PARAMS][32])
 {
     int n = 0;
 

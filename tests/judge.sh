@@ -412,6 +412,19 @@ with h5py.File('relu.h5', 'r+') as f:
     t['mine/y'], t['mine/d/x'] = x * (x > 0), dy * (x > 0)" >out 2>&1
 ok 'whose results a float holds in double, too' exits 0 judge relu.h5
 
+"$PYTHON" -c "
+import h5py
+with h5py.File('cancels.h5', 'w') as f:
+    f['A'], f['B'] = [[1e8, 1.0, -1e8]], [[1.0], [1e-3], [1.0]]" >out 2>&1
+ok 'inputs of a sum that cancels' exits 0 --inputs 'gemm M=1 N=1 K=3 input=hdf5 file=cancels.h5' -o gemm.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('gemm.h5', 'r+') as f:
+    t = f['trial/0001']
+    t['mine/C'] = t['dout/C'][...]" >out 2>&1
+ok 'an operation of which nothing can be judged' exits 1 judge gemm.h5 --partial gradients
+ok 'has not passed' says 'gemm: no result of it was judged: that is no pass'
+
 forge='r = ran["trial/0001/check"][...]; r["backend"] = "mine"; r["verdict"] = "pass"
     for v in t, u:
         del v["check"], v["verdict"]

@@ -622,7 +622,7 @@ static void summary(struct report *p, const char *file)
             p->pace[SLOWER], p->baseline, p->pace[FASTER], p->pace[AS_BEFORE],
             p->pace[NOT_COMPARED]);
     if (*p->why_skipped)
-        say(s, 0, "skipped     %s", p->why_skipped);
+        say(s, 0, "%s    %s", p->missing ? "left out" : "skipped ", p->why_skipped);
     if (stat(file, &st) == 0)
         say(s, 0, "%s  %s, %d of %d trials, %.0f s", file, number_bytes((double)st.st_size, size),
             p->done, p->x->n, difftime(time(NULL), p->begun));

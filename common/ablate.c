@@ -41,6 +41,8 @@ void case_changed(abl_case *c)
         truth_free(&c->answer->truth);
         tensors_free(c->answer->inputs);
         free(c->answer->passing);
+        free(c->answer->refused);
+        free(c->answer->hidden);
         free(c->answer);
         c->answer = NULL;
     }

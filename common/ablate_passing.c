@@ -43,13 +43,17 @@ static const char *passing_of(abl_case *c, const char *names, const abl_result *
     if (a->passing && !as && !a->as_declared && by.x == a->by.x && by.g == a->by.g)
         return a->passing;
     free(a->passing);
+    free(a->refused);
+    free(a->hidden);
+    a->passing = a->refused = a->hidden = NULL;
     a->by = by;
     a->as_declared = as != NULL;
     bounds_from(&bounds, as ? &as->call : &a->truth.call, &a->truth);
     if (as)
         bounds_as_given(&bounds, as);
-    const int e = passing_find(&bounds, &by, c->trial.seed, NULL, &p);
-    a->passing = e ? NULL : passing_text(&p);
+    if (!passing_find(&bounds, &by, c->trial.seed, NULL, &p) &&
+        (a->refused = lines_text(&p.refused)) && (a->hidden = lines_text(&p.hidden)))
+        a->passing = lines_text(&p.pass);
     passing_free(&p);
     return a->passing;
 }
@@ -62,4 +66,13 @@ const char *abl_passing(abl_case *c, const char *results, const abl_result *as)
     const int stopped = watch_stopped();
     call_end();
     return stopped ? NULL : text;
+}
+
+const char *abl_refused(const abl_case *c, int hidden)
+{
+    if (IS_NULL(c, "case"))
+        return NULL;
+    if (!c->answer || !c->answer->passing)
+        return err_null("abl_refused: abl_passing() was not asked");
+    return hidden ? c->answer->hidden : c->answer->refused;
 }

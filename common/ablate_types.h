@@ -20,6 +20,8 @@ struct answer {
     struct tensors *inputs;
     struct truth truth;
     char *passing;     /* what would pass; NULL: it was not asked, and few samples do */
+    char *refused;     /* what would not, of what was asked */
+    char *hidden;      /* what would since it changes nothing */
     struct results by; /* as these */
     int as_declared;   /* by the roundings that a result declares */
 };

@@ -120,21 +120,12 @@ def gradients_of_a_step(model, tokens):
     model.loss(tokens).backward()
     for hook in hooks:
         hook.remove()
-    from ablate._case import Case, Rows, Run
-    from ablate._library import call
-    x, settings = seen["x"], " ".join(f"{k}={v}" for k, v in block.settings.items())
-    dtype = {torch.float32: "fp32", torch.bfloat16: "bf16"}[x.dtype]
-    case = Case(f"e74_block {settings} steps={x.shape[0]} batch={x.shape[1]} dtype={dtype}")
-    case.set("x", x.double().cpu().numpy())
-    case.set("d_out", seen["d_out"].double().cpu().numpy())
-    case.set("d_S_T", torch.zeros(case.tensor("S_T").shape).numpy())
-    given = {n: p for n, p in block.named_parameters()}
-    for n, p in given.items():
-        case.set(n, p.detach().double().cpu().numpy())
-    result = Run.given(case, "torch")
-    for n, p in given.items():
-        result.set("d_" + n, p.grad.double().cpu().numpy())
-    return Rows(call("abl_judge_result", case, result)).rows()
+    settings = " ".join(f"{k}={v}" for k, v in block.settings.items())
+    dtype = {torch.float32: "fp32", torch.bfloat16: "bf16"}[seen["x"].dtype]
+    weights = dict(block.named_parameters())
+    return ablate.judge_results(f"e74_block {settings} dtype={dtype}", {"x": seen["x"], **weights},
+                                {f"d_{n}": p.grad for n, p in weights.items()},
+                                upstream={"d_out": seen["d_out"]})
 
 
 def main():
@@ -154,10 +145,8 @@ def main():
     step = ours.loss if a.no_compile else torch.compile(ours.loss, fullgraph=True)
     data = list(batches(a, device, a.steps))
 
-    rows = gradients_of_a_step(ours, data[0])
-    failed = sum(not r.passed for r in rows)
-    for r in rows:
-        print(f"gradient of one step, {r.tensor.decode():8} off by {r.error:.1e}, bound {r.bound:.1e}")
+    verdicts = gradients_of_a_step(ours, data[0])
+    print("gradients of one step,", verdicts)
     losses = [train(ours, step, data, 2e-3)]
     if a.plain:
         losses.append(train(plain, plain.loss, data, 2e-3))
@@ -170,7 +159,7 @@ def main():
     if a.plain:
         seconds, peak = timed(plain, plain.loss, data[0], 3)
         print(f"{'plain, eager':18} {seconds * 1e3:8.3f} ms a step, {peak / 2**20:.1f} MiB")
-    return 1 if failed or not losses[0][-1] < losses[0][0] else 0
+    return 1 if verdicts.failed or not losses[0][-1] < losses[0][0] else 0
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ struct param {
     /* Of a choice: no result depends on it, but on how inputs are drawn, or in what type something is
      * kept on the way. */
     int aside;
+    int draw; /* of such a choice: it says how inputs are drawn */
     int seed; /* a whole number of 64 bits without a sign, in the bits of DIM(); it has no range */
 };
 
@@ -81,7 +82,12 @@ struct param {
 /* FILL_PARAM(fill_names, "x"): the parameter `fill`, which fill an input has: by its name, or where it
  * has no such name, as "normal", the argument's own. */
 #define FILL_PARAM(names_, tensor_)                                                                \
-    ASIDE_PARAM("fill", names_, 0, "how " tensor_ " is drawn: N(0, 1), or hard")
+    DRAW_PARAM("fill", names_, 0, "how " tensor_ " is drawn: N(0, 1), or hard")
+#define DRAW_PARAM(name_, choices_, initial_, help_)                                               \
+    {                                                                                              \
+        .name = name_, .choices = choices_, .initial = initial_, .help = help_, .aside = 1,        \
+        .draw = 1                                                                                  \
+    }
 #define ASIDE_PARAM(name_, choices_, initial_, help_)                                              \
     {                                                                                              \
         .name = name_, .choices = choices_, .initial = initial_, .help = help_, .aside = 1         \

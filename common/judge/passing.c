@@ -34,13 +34,8 @@ static int is_stopped(const struct asking *a)
 
 #define X_OR_G_BIT(r, grad) (*((grad) ? &(r).g : &(r).x))
 
-static int add_line(struct passing *to, const char *format, ...)
+static int add_line(struct lines *to, const char *text)
 {
-    char text[400];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
     char **line = grow(to->line, to->n, sizeof *line);
 
     if (line)
@@ -49,6 +44,22 @@ static int add_line(struct passing *to, const char *format, ...)
         return err_set("no memory for what would pass");
     to->n++;
     return 0;
+}
+
+/* How a change is seen: it is refused, it passes, or it changes no bit. */
+enum seen { REFUSED, PASSES, HIDDEN };
+
+static int add_answer(struct passing *p, enum seen seen, const char *format, ...)
+{
+    char text[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    return add_line(seen == REFUSED ? &p->refused : &p->pass, text) ||
+                   (seen == HIDDEN && add_line(&p->hidden, text))
+               ? -1
+               : 0;
 }
 
 struct results results_of(const struct call *f)
@@ -61,8 +72,21 @@ struct results results_of(const struct call *f)
     return all;
 }
 
-/* Are all these results within their bounds?  -1 after err_set(). */
-static int all_within(const struct asking *a, const struct tensors *got)
+/* Have all these results the bits of the right ones? */
+static int all_same(const struct asking *a, const struct tensors *got, const struct tensors *right)
+{
+    const struct call *f = call_of(a);
+
+    FOR_RESULTS (f, i, grad) {
+        const struct tensor_pair pair = tensor_pair(f, i, grad, got, right);
+        if (X_OR_G_BIT(*a->by, grad) >> i & 1 && !pair_same(&pair))
+            return 0;
+    }
+    return 1;
+}
+
+/* How results are seen, where `right` are those of the same arithmetic: enum seen, or -1 after err_set(). */
+static int seen_as(const struct asking *a, const struct tensors *got, const struct tensors *right)
 {
     const struct call *f = call_of(a);
     int within = 1;
@@ -73,19 +97,18 @@ static int all_within(const struct asking *a, const struct tensors *got)
         if (within == 1 && X_OR_G_BIT(*a->by, grad) >> i & 1)
             within = is_within(&pair, a->b);
     }
-    return within;
+    return within == 1 && all_same(a, got, right) ? HIDDEN : within;
 }
 
-/* Would what this call makes of these inputs pass?  -1 after err_set(). */
+/* How is what this call makes of these inputs seen?  -1 after err_set(). */
 static int passes(const struct asking *a, const struct call *f, const struct tensors *inputs)
 {
     const struct run run = {.call = *f};
     struct tensors *got = run_copy(&run, inputs, NULL);
-    const int within = got ? all_within(a, got) : -1;
+    const int seen = got ? seen_as(a, got, a->b->truth->oracle) : -1;
 
     tensors_free(got);
-    a->to->asked++;
-    return within;
+    return seen;
 }
 
 static struct call on_oracle(const struct call *f)
@@ -119,8 +142,9 @@ static int ask_setting(const struct asking *a, const struct call *changed, int p
     const struct param *p = &f.op->param[param];
     const int pass = passes(a, &f, a->inputs);
 
-    if (pass > 0 && (p->real ? add_line(a->to, "%s = %.4g", p->name, f.real[param])
-                             : add_line(a->to, "%s = %s", p->name, op_value(&f, param, buffer))))
+    if (pass < 0 ||
+        (p->real ? add_answer(a->to, pass, "%s = %.4g", p->name, f.real[param])
+                 : add_answer(a->to, pass, "%s = %s", p->name, op_value(&f, param, buffer))))
         return -1;
     return pass;
 }
@@ -186,7 +210,7 @@ static int ask_inputs(const struct asking *a, const struct tensors *inputs, cons
 {
     const struct call f = on_oracle(call_of(a));
     const int pass = passes(a, &f, inputs);
-    return pass < 0 || (pass && add_line(a->to, "%s", what)) ? -1 : 0;
+    return pass < 0 || add_answer(a->to, pass, "%s", what) ? -1 : 0;
 }
 
 static void given_name(const struct op *o, int arg, char name[32])
@@ -292,16 +316,34 @@ static int ask_tensors(const struct asking *a, uint64_t seed)
 
 /* ---- wrong kernels ---- */
 
+/* Is it only in other results that it has not the bits of the right kernel? */
+static int differs_elsewhere(const struct asking *a, const struct tensors *got)
+{
+    const struct tensors *right = a->b->truth->yard;
+    return all_same(a, got, right) && !tensors_same(call_of(a), got, right);
+}
+
+static int ask_kernel(const struct asking *a, const struct call *f)
+{
+    const struct run run = {.call = *f};
+    struct tensors *got = run_copy(&run, a->inputs, NULL);
+    int e = !got;
+
+    if (!e && !differs_elsewhere(a, got)) {
+        const int pass = seen_as(a, got, a->b->truth->yard);
+        e = pass < 0 || add_answer(a->to, pass, "%s", f->kernel->idea);
+    }
+    tensors_free(got);
+    return e ? -1 : 0;
+}
+
 static int ask_kernels(const struct asking *a)
 {
     const struct backend *yard = yardstick(call_of(a)->backend);
 
     for (const struct impl *const *k = op_wrong(call_of(a)->op, yard); *k && !is_stopped(a); k++) {
         const struct call f = call_on(call_of(a), yard, *k);
-        if (impl_declines(&f))
-            continue;
-        const int pass = passes(a, &f, a->inputs);
-        if (pass < 0 || (pass && add_line(a->to, "%s", (*k)->idea)))
+        if (!impl_declines(&f) && ask_kernel(a, &f))
             return -1;
     }
     return 0;
@@ -315,30 +357,37 @@ int passing_find(struct bounds *b, const struct results *by, uint64_t seed,
     static const uint64_t OTHER = 0x9e3779b97f4a7c15;
     const struct asking a = {b, by, b->truth->inputs, stop, to};
 
-    *to = (struct passing){.line = NULL};
+    *to = (struct passing){.pass = {.n = 0}};
     while (!is_stopped(&a) && bounds_sample_more(b, 0))
         ;
     return ask_settings(&a) || ask_tensors(&a, seed ^ OTHER) || ask_kernels(&a) ? -1 : 0;
 }
 
-void passing_free(struct passing *p)
+static void lines_free(struct lines *l)
 {
-    for (int i = 0; i < p->n; i++)
-        free(p->line[i]);
-    free(p->line);
-    *p = (struct passing){.line = NULL};
+    for (int i = 0; i < l->n; i++)
+        free(l->line[i]);
+    free(l->line);
 }
 
-char *passing_text(const struct passing *p)
+void passing_free(struct passing *p)
+{
+    lines_free(&p->pass);
+    lines_free(&p->refused);
+    lines_free(&p->hidden);
+    *p = (struct passing){.pass = {.n = 0}};
+}
+
+char *lines_text(const struct lines *l)
 {
     size_t bytes = 1;
 
-    for (int i = 0; i < p->n; i++)
-        bytes += strlen(p->line[i]) + 1;
+    for (int i = 0; i < l->n; i++)
+        bytes += strlen(l->line[i]) + 1;
     char *text = calloc(bytes, 1);
     if (!text)
         return err_null("no memory for what would pass");
-    for (int i = 0; i < p->n; i++)
-        append(text, bytes, "%s\n", p->line[i]);
+    for (int i = 0; i < l->n; i++)
+        append(text, bytes, "%s\n", l->line[i]);
     return text;
 }

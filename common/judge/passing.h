@@ -14,11 +14,16 @@
  *     the variance is E x^2 - (E x)^2
  *                                  a wrong kernel of the reference.
  *
- * Of a parameter or a choice that asks for other tensors, or that no result depends on (param.aside),
- * nothing is asked. */
-struct passing {
+ * Nothing is asked of a wrong kernel whose mistake is in other results alone, and of a parameter or a choice
+ * that asks for other tensors, or that no result depends on (param.aside). */
+struct lines {
     char **line;
-    int n, asked; /* how many there are, of how many that were asked for */
+    int n;
+};
+struct passing {
+    struct lines pass, refused;
+    struct lines
+        hidden; /* those that pass and change no bit of these results: such as dropout = 0 */
 };
 
 /* The work of a pass, in FLOP, above which a run does not ask: it would be some 100 of them. */
@@ -37,6 +42,6 @@ int passing_find(struct bounds *b, const struct results *by, uint64_t seed,
                  const volatile int *stop, struct passing *to);
 void passing_free(struct passing *p);
 /* The lines with a newline after each; NULL after err_set().  The caller frees it. */
-char *passing_text(const struct passing *p);
+char *lines_text(const struct lines *l);
 
 #endif

@@ -22,7 +22,7 @@ static const struct param params[] = {
     [ADAMW_EPS] = REAL_PARAM("eps", 1e-8, 1e-30, 1e3, "added to the root of v"),
     [ADAMW_WEIGHT_DECAY] = REAL_PARAM("weight_decay", 0.01, 0, 1e3, "decay of p, times lr"),
     [ADAMW_FILL] =
-        ASIDE_PARAM("fill", fills, 0, "how g, m and v are drawn: N(0, 1), or mostly small"),
+        DRAW_PARAM("fill", fills, 0, "how g, m and v are drawn: N(0, 1), or mostly small"),
 };
 
 OF_CALL(int, has_master, f->choice[ADAMW_MASTER])

@@ -71,9 +71,9 @@ static const struct param params[] = {
                         .unless = no_dropout,
                         .seed = 1},
     [ATTENTION_KEEP_O] = ASIDE_PARAM("keep_o", kept, 0, "the type of the o that backward reads"),
-    [ATTENTION_FILL] = ASIDE_PARAM("fill", fills, 0, "how q, k, v or bias are drawn: hard"),
+    [ATTENTION_FILL] = DRAW_PARAM("fill", fills, 0, "how q, k, v or bias are drawn: hard"),
     [ATTENTION_D_LSE] =
-        ASIDE_PARAM("d_lse", d_lses, 0, "gradient of lse; zero: as where only o is used"),
+        DRAW_PARAM("d_lse", d_lses, 0, "gradient of lse; zero: as where only o is used"),
 };
 
 double attention_scale(const struct call *f)

@@ -13,8 +13,8 @@ static const struct param params[] = {
                 "the target of rows that do not count"),
     REAL_PARAM("label_smoothing", 0, 0, 1, "share of a target that goes to all alike"),
     FILL_PARAM(fill_names, "logits"),
-    [CROSS_D_ROWS] = ASIDE_PARAM("d_rows", d_rows, 0,
-                                 "gradients of row_loss and lse; zero: as where only loss is used"),
+    [CROSS_D_ROWS] = DRAW_PARAM("d_rows", d_rows, 0,
+                                "gradients of row_loss and lse; zero: as where only loss is used"),
 };
 
 static const struct axis axes[] = {{'O', "one"}, {0}};

@@ -9,8 +9,8 @@ static const char *const relu_fills[] = {"normal", "masked", NULL};
 
 static const struct param params[] = {
     SIZES,
-    ASIDE_PARAM("fill", fills, 0,
-                "how the sigmoid's argument is drawn: N(0, 1), or half of it 100 |N(0, 1)|"),
+    DRAW_PARAM("fill", fills, 0,
+               "how the sigmoid's argument is drawn: N(0, 1), or half of it 100 |N(0, 1)|"),
 };
 static const struct param relu_params[] = {SIZES, FILL_PARAM(relu_fills, "x")};
 

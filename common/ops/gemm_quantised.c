@@ -8,7 +8,7 @@ static const struct param params[] = {
     QUANTISED_PARAMS(quantised_data, "N(0, 1 / dim_in) about, random bytes, or hard blocks"),
     [GEMM_QUANTISED_M] = SIZE_PARAM("rows", 'M', 1, "rows of x"),
     [GEMM_QUANTISED_L] = SIZE_PARAM("weights", 'L', 1, "matrices W, each with an x and a y"),
-    ASIDE_PARAM("fill", fills, 0, "how x is drawn: N(0, 1), or one of 32 is 30 times as large"),
+    DRAW_PARAM("fill", fills, 0, "how x is drawn: N(0, 1), or one of 32 is 30 times as large"),
 };
 
 /* One matrix needs no axis of them. */

@@ -12,7 +12,7 @@ static const char *const data[] = {"uniform", "level", "wild", NULL};
 static const struct param params[] = {
     [SIZE] = SIZE_PARAM("size", 'N', 1048576, "elements of x"),
     [BINS] = WHOLE_PARAM("bins", 'M', 256, 1, HISTOGRAM_BINS_MAX, "bins"),
-    [DATA] = ASIDE_PARAM("data", data, 0, "x anywhere in 0 ... 1, all in one bin, or also outside"),
+    [DATA] = DRAW_PARAM("data", data, 0, "x anywhere in 0 ... 1, all in one bin, or also outside"),
 };
 
 static const struct axis axes[] = {{'A', "kind"}, {0, NULL}};

@@ -6,7 +6,7 @@
 
 static const char *const fills[] = {"normal", "offset", "tiny", NULL};
 
-#define FILL ASIDE_PARAM("fill", fills, 0, "how rows are drawn: N(0, 1), 1000 + N(0, 1), or small")
+#define FILL DRAW_PARAM("fill", fills, 0, "how rows are drawn: N(0, 1), 1000 + N(0, 1), or small")
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 4096, "rows of x"),

@@ -135,32 +135,40 @@ static void make_multiples(const struct op *o, struct call *f)
 {
     for (int i = 0; i < o->n_params; i++) {
         const struct param *p = &o->param[i];
-        const int64_t m = p->multiple ? p->multiple(f) : 1;
-        if (p->letter)
+        const int64_t m = p->multiple ? p->multiple(f) : 0;
+        if (m)
             DIM(f, p->letter) = DIM(f, p->letter) < m ? m : DIM(f, p->letter) / m * m;
     }
 }
 
-static double work_of(const struct op *o, const struct call *f)
+double random_work(const struct call *f)
 {
+    const struct op *o = f->op;
     return o->flops(f, FORWARD) + o->flops(f, BACKWARD) + (double)tensors_bytes(f);
 }
 
-/* Complete *f with at most `max` of work, by halving one size after the other. */
-static int make_small(struct source *s, const struct op *o, struct call *f, double max)
+static int is_drawn(const struct random *r, int i)
 {
+    return !r->of || r->drawn >> i & 1;
+}
+
+/* Complete *f with at most `max` of work, by halving one size after the other. */
+static int make_small(struct source *s, const struct random *r, struct call *f, double max)
+{
+    const struct op *o = f->op;
     enum { TRIES = 100 };
 
     for (int i = 0; i < TRIES; i++) {
         struct call whole = *f;
-        const struct param *p = &o->param[one_of(s, o->n_params)];
+        const int which = (int)one_of(s, o->n_params);
+        const struct param *p = &o->param[which];
         reset_inapplicable(o, &whole);
         make_multiples(o, &whole);
-        if (!op_complete(&whole) && work_of(o, &whole) <= max) {
+        if (!op_complete(&whole) && random_work(&whole) <= max) {
             *f = whole;
             return 0;
         }
-        if (p->letter)
+        if (p->letter && is_drawn(r, which))
             DIM(f, p->letter) = within(DIM(f, p->letter) / 2, p->min, p->max);
     }
     return -1;
@@ -191,31 +199,54 @@ static int draw_case(struct source *s, const struct random *r, struct trial *t, 
     const struct op *o = t->call.op;
 
     op_defaults(o, &t->call);
+    if (r->of)
+        t->call = r->of->call;
     for (int p = 0; p < o->n_params; p++)
-        draw_param(s, r, &t->call, p);
+        if (is_drawn(r, p))
+            draw_param(s, r, &t->call, p);
     if (r->sampled && o->time) /* its references are loops, and a result may take many samples */
         max /= 10;
-    return make_small(s, o, &t->call, max) || (r->sampled && !is_cut(&t->call));
+    return make_small(s, r, &t->call, max) || (r->sampled && !is_cut(&t->call));
+}
+
+/* The work of r->of where all sizes that are drawn are the least. */
+static double least_work(const struct random *r)
+{
+    const struct op *o = r->of->call.op;
+    struct call f = r->of->call;
+
+    for (int i = 0; i < o->n_params; i++)
+        if (o->param[i].letter && is_drawn(r, i))
+            DIM(&f, o->param[i].letter) = o->param[i].min;
+    make_multiples(o, &f);
+    return op_complete(&f) ? 0 : random_work(&f);
 }
 
 int random_trial(const struct random *r, int64_t i, struct trial *t)
 {
     enum { TRIES = 1000, OF_OP = 20 };
     struct source s = {draw_key(r->seed, "random") + (uint64_t)i * 0x9e3779b97f4a7c15, 0};
-    const double least = r->sampled ? 1e7 : 3e3, most = r->sampled ? 1e9 : 1e6;
-    double max_work = exp(log(least) + uniform(&s) * (log(most) - log(least)));
+    double least = r->sampled ? 1e7 : 3e3, most = r->sampled ? 1e9 : 1e6;
 
+    if (r->of) {
+        least = fmax(least, 2 * least_work(r));
+        most = fmax(most, 2 * least);
+    }
+    const double max_work = exp(log(least) + uniform(&s) * (log(most) - log(least)));
     *t = (struct trial){.call.op = r->only ? r->only : ops[one_of(&s, N_OPS)]};
     t->sampled = r->sampled;
     t->type = uniform(&s) < 0.5 ? F32 : BF16;
     t->input = uniform(&s) < 0.5 ? INPUT_NORMAL : INPUT_NONZERO;
     t->seed = (uint64_t)one_of(&s, 1 << 20);
+    if (r->of)
+        *t = *r->of;
     for (int n = 0; n < TRIES; n++) {
         if (r->sampled && !r->only && n % OF_OP == OF_OP - 1) /* it has nothing to sample */
             t->call.op = ops[one_of(&s, N_OPS)];
         if (draw_case(&s, r, t, max_work))
             continue;
-        set_accumulate(t, uniform(&s) < 0.25);
+        if (!r->of)
+            set_accumulate(t, uniform(&s) < 0.25);
         return plan_text(t);
     }
     return err_set("%s refuses every case that was drawn%s", t->call.op->name,
@@ -303,6 +334,14 @@ static int reduce(const struct op *o, struct call *f, int i, int k)
     return 1;
 }
 
+int random_reduce(struct call *f, int i, int k)
+{
+    if (!reduce(f->op, f, i, k))
+        return 0;
+    reset_inapplicable(f->op, f);
+    return op_complete(f) ? -1 : 1;
+}
+
 /* Does it fail where the gradients are overwritten, too?  Then *t is that. */
 static void shrink_accumulate(struct trial *t, int (*fails)(const struct trial *t, void *data),
                               void *data)
@@ -325,10 +364,10 @@ void random_shrink(struct trial *t, int (*fails)(const struct trial *t, void *da
         for (int i = 0; i < t->call.op->n_params; i++)
             for (int k = 0; runs < RUNS; k++) {
                 struct trial other = *t;
-                if (!reduce(t->call.op, &other.call, i, k))
+                const int made = random_reduce(&other.call, i, k);
+                if (!made)
                     break;
-                reset_inapplicable(t->call.op, &other.call);
-                if (op_complete(&other.call) || plan_text(&other))
+                if (made < 0 || plan_text(&other))
                     continue;
                 runs++;
                 if (fails(&other, data)) {

@@ -13,6 +13,9 @@ struct random {
     const struct op *only; /* NULL: of all operations */
     int checks;            /* CHECK_ flags */
     int sampled;           /* large cases, judged by a sample */
+    /* NULL, or what all cases are but for the parameters whose bits are set in `drawn`. */
+    const struct trial *of;
+    uint64_t drawn;
 };
 
 /* Case i depends only on the seed, i and `only`.  It has an operation; sizes around 1, primes,
@@ -22,6 +25,13 @@ struct random {
  * an axis of a result is longer than a sample.  Nonzero after err_set() if the contract refuses all
  * cases that are drawn. */
 int random_trial(const struct random *r, int64_t i, struct trial *t);
+
+/* The FLOP and bytes of a case, by which cases are small. */
+double random_work(const struct call *f);
+
+/* Parameter i of f a step nearer to its minimum or its default, the k-th way to do so, and f complete.
+ * 0: there is no such way; 1; or -1: the operation refuses that. */
+int random_reduce(struct call *f, int i, int k);
 
 /* Makes t smaller: it overwrites gradients, and one parameter after the other comes nearer to its
  * minimum or its default, as long as fails() returns that the case still fails. */

@@ -69,7 +69,7 @@ static int find_passing(const struct task *task, struct truth *truth)
     const struct results all = results_of(&truth->call);
     const int e = passing_find(&bounds, &all, task->t->seed, task->stop, &p) ||
                   check_parity(truth->yard, &bounds, &task->r->seen) ||
-                  !(task->r->passing = passing_text(&p));
+                  !(task->r->passing = lines_text(&p.pass));
     passing_free(&p);
     return e ? -1 : 0;
 }

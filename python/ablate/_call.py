@@ -1,6 +1,7 @@
 """Operations as functions of NumPy arrays."""
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from . import _device, _table
 from ._case import Case, Run, are_few, numbers
 from ._library import Error
+from ._returned import said
 from ._table import INPUT, OUTPUT, Tensor
 
 _WORDS = ("dtype", "seed")
@@ -47,6 +49,15 @@ def _words(op: str, settings: Mapping[str, Any]) -> str:
     return " ".join([op, *(f"{k}={v}" for k, v in settings.items())])
 
 
+@functools.lru_cache(maxsize=1024)
+def _tensors_of(words: str) -> tuple[Tensor, ...]:
+    return tuple(_table.words_tensors(words))
+
+
+def _shapes(words: str) -> list[tuple[int, ...]]:
+    return [t.shape for t in _tensors_of(words)]
+
+
 def _shape_error(name: str, array: np.ndarray, t: Tensor) -> Error:
     if array.ndim != len(t.axes):
         return Error(f"{name} is {list(array.shape)}, it has the axes {', '.join(t.axes)}")
@@ -56,7 +67,7 @@ def _shape_error(name: str, array: np.ndarray, t: Tensor) -> Error:
 
 class Op:
     """An operation with some of its parameters set; called on arrays, it takes the others that are
-    lengths of axes from their shapes.
+    lengths of axes from their shapes, such as attention's `keys` and `kv_heads`.
 
         ablate.op("softmax", scale=2)(x=x).y
         ablate.op("softmax")(x=x, d_y=d_y).d_x
@@ -78,6 +89,8 @@ class Op:
         self.name, self.settings = name, settings
         self.parameters = {p.name: p for p in _table.parameters(name)}
         self.inputs = [t.name for t in _table.op_tensors(name) if t.role == INPUT]
+        self.derived = {axis: p for axis, p in _table.derived_axes(name).items()
+                        if str(settings.get(p, "")) != "0"}
         for key in settings:
             if key not in self.parameters and key not in _WORDS:
                 raise Error(f"{name} has no parameter {key}; it has {', '.join(self.parameters)}")
@@ -85,7 +98,7 @@ class Op:
     def __repr__(self) -> str:
         return f"ablate.op({_words(self.name, self.settings)!r})"
 
-    def _sizes(self, arrays: Mapping[str, np.ndarray], tensors: list[Tensor]) -> dict[str, int]:
+    def _sizes(self, arrays: Mapping[str, np.ndarray], tensors: Sequence[Tensor]) -> dict[str, int]:
         """The sizes that the arrays' axes show, by the names of parameters."""
         sizes: dict[str, int] = {}
         shown: dict[str, str] = {k: f"{k} = {v} is asked for" for k, v in self.settings.items()}
@@ -95,41 +108,85 @@ class Op:
             if t is None or len(t.axes) != array.ndim:
                 continue
             for axis, n in zip(t.axes, array.shape):
-                p = self.parameters.get(axis)
+                key = self.derived.get(axis, axis)
+                p = self.parameters.get(key)
                 if p is None or p.kind != "whole":
                     continue
-                earlier = sizes.get(axis, self.settings.get(axis, n))
+                earlier = sizes.get(key, self.settings.get(key, n))
                 if int(earlier) != n:
-                    where = shown[axis]
+                    where = shown[key]
                     raise Error(f"{name} has {n} along {axis}, "
                                 + (where if " = " in where else f"{where} has {earlier}"))
-                sizes.setdefault(axis, n)
-                shown.setdefault(axis, name)
+                sizes.setdefault(key, n)
+                shown.setdefault(key, name)
         return {k: n for k, n in sizes.items() if k not in self.settings}
+
+    def _tensors(self, settings: Mapping[str, Any]) -> Sequence[Tensor]:
+        """The tensors with these settings, whose derived axes have names of their own."""
+        derived = {p: 1 for p in self.derived.values() if p not in settings}
+        choices = {k: v for k, v in settings.items()
+                   if k in self.parameters and self.parameters[k].kind == "choice"}
+        for more in settings, choices:  # the default sizes may not go with the first
+            try:
+                return _tensors_of(_words(self.name, {**more, **derived}))
+            except Error:
+                pass
+        return _table.op_tensors(self.name)
+
+    def _sized(self, settings: Mapping[str, Any], sizes: dict[str, int]) -> str:
+        """The words with these sizes, less those of derived axes that are as without."""
+        words = _words(self.name, {**settings, **sizes})
+        for p in self.derived.values():
+            if p in sizes:
+                fewer = {k: n for k, n in sizes.items() if k != p}
+                shorter = _words(self.name, {**settings, **fewer})
+                if _shapes(shorter) == _shapes(words):
+                    words, sizes = shorter, fewer
+        return words
 
     def _place(self, arrays: Mapping[str, np.ndarray],
                more: Mapping[str, Any]) -> tuple[str, bool]:
         """The words of the case that has these arrays, and whether it is known to be short."""
         settings = {**more, **self.settings}
-        try:
-            tensors = _table.words_tensors(_words(self.name, settings))
-        except Error:  # the default sizes do not go with these settings
-            tensors = _table.op_tensors(self.name)
-        words = _words(self.name, {**settings, **self._sizes(arrays, tensors)})
-        there = {t.name: t for t in _table.words_tensors(words)}
+        words = self._sized(settings, self._sizes(arrays, self._tensors(settings)))
+        there = {t.name: t for t in _tensors_of(words)}
         for name, array in arrays.items():
             t = there.get(name) or there.get(name.removeprefix("d_"))
             of = name in there and there[name].role == INPUT
             upstream = not of and t is not None and t.role == OUTPUT and name == "d_" + t.name
             if t is None or not (of or (upstream and t.has_gradient)):
                 inputs = [n for n, u in there.items() if u.role == INPUT]
-                raise Error(f"{self.name} has no input {name} here; it has {', '.join(inputs)}")
+                raise Error(f"{self.name} has no input {name} here; it has {', '.join(inputs)}"
+                            + self._choices_with(name))
             if array.shape != t.shape:
                 raise _shape_error(name, array, t)
         return words, are_few(there.values())
 
+    def _choices_with(self, name: str) -> str:
+        """The settings with which there is an input of that name: "; bias=full has it"."""
+        if name not in self.inputs:
+            return ""
+        found = []
+        for p in self.parameters.values():
+            for choice in p.choices:
+                if any(t.name == name for t in _tensors_of(f"{self.name} {p.name}={choice}")):
+                    found.append(f"{p.name}={choice}")
+        found = [f for f in found if not f.endswith(f"={self.parameters[f.split('=')[0]].default}")]
+        return f"; with {' or '.join(found)} there is {name}" if found else ""
+
+    def _refuse_mask(self, name: str, array: Any) -> None:
+        """An Error, if an array of True and False is given to an operation that takes a bias."""
+        p = self.parameters.get("mask")
+        if (p and "bias" in self.inputs and (name == "bias" or name not in self.inputs)
+                and str(getattr(array, "dtype", "")).rpartition(".")[2] == "bool"):
+            raise Error(f"{name} has the type bool: set bias=\"full\" and give a bias that is added to the "
+                        f"scores, bias=np.where({name}, 0, -np.inf), or set mask=\"causal\" (one of "
+                        f"{', '.join(p.choices)})")
+
     def __call__(self, *, backend: str | None = None, kernel: str | None = None,
                  **arrays: Any) -> Result:
+        for name, array in arrays.items():
+            self._refuse_mask(name, array)
         if any(_device.on_gpu(array) for array in arrays.values()):
             found, plan = _device.run(self, arrays, kernel)
             if backend not in (None, plan.backend):
@@ -139,11 +196,16 @@ class Op:
         double = any(a.dtype == np.float64 for a in given.values())
         backend = backend or ("ref64" if double else "ref32")
         dtype = "bf16" if backend.endswith("bf16") else "fp64" if backend == "ref64" else "fp32"
-        case = Case(*self._place(given, {"dtype": dtype}))
+        words, few = self._place(given, {"dtype": dtype})
+        with said(words):
+            return self._run(Case(words, few), given, backend, kernel)
+
+    def _run(self, case: Case, given: Mapping[str, np.ndarray], backend: str,
+             kernel: str | None) -> Result:
         backward = any(name in case.gradients(OUTPUT) for name in given)
         for name in case.names(INPUT) + case.gradients(OUTPUT):
             if name in given:
-                if dtype == "fp32":
+                if case.dtype == "fp32":
                     _check_whole(name, given[name], case.tensor(name))
                 case.set(name, given[name])
             elif name in case.gradients(OUTPUT):

@@ -20,7 +20,9 @@ def _has_masked(value: Any) -> bool:
         if isinstance(one, np.ma.MaskedArray):
             if np.ma.is_masked(one):
                 return True
-        elif isinstance(one, Sequence) and not isinstance(one, (str, bytes)) and id(one) not in seen:
+        elif isinstance(one, (str, bytes, memoryview)) or id(one) in seen:
+            continue
+        elif isinstance(one, Sequence):
             seen.add(id(one))
             holders = {k for k in set(map(type, one)) if issubclass(k, (Sequence, np.ma.MaskedArray))}
             left += [x for x in one if type(x) in holders] if holders else []
@@ -34,8 +36,9 @@ def numbers(name: str, value: Any) -> np.ndarray:
         raise Error(f"{name} has masked elements: fill them, or leave them out")
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise Error(f"{name} is no array of numbers: {error}") from None
+    except Exception as error:  # of NumPy, or of the library whose array it is
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise Error(f"{name} is no array of numbers: {reason}") from None
     if array.dtype == object and not array.ndim:
         raise Error(f"{name} is {type(value).__name__}, and no array of numbers")
     kind, bytes_ = array.dtype.kind, array.dtype.itemsize
@@ -149,6 +152,11 @@ class Case(Handle):
     def names(self, role: int) -> list[str]:
         """The tensors of a role."""
         return [t.name for t in self.tensors.values() if t.role == role]
+
+    @property
+    def whole(self) -> frozenset[str]:
+        """The tensors of whole numbers or bytes."""
+        return frozenset(t.name for t in self.tensors.values() if t.whole or t.bytes)
 
     def gradients(self, role: int) -> list[str]:
         """The gradients of the tensors of a role, which have one: "d_x"."""

@@ -1,8 +1,11 @@
-"""Somebody's function judged by the oracle."""
+"""Somebody's function in one case: its calls, and what the oracle says of each."""
 
+import contextlib
 import math
+import random
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,10 +13,14 @@ from ._case import Case, Rows, Run
 from ._library import DOUBLES, Error, call
 from ._returned import UNITS, named
 from ._table import INPUT, OUTPUT
-from ._verdicts import Verdict, Verdicts
+from ._verdicts import Verdict
 
-# Cases are drawn again with another seed so many times where a null answer would pass.
-_REDRAWN = 4
+# A function is called at least so often in a case, and at most, within about so many seconds.
+_FEWEST, _MOST, _SECONDS = 4, 12, 1.0
+# The draws of a case besides its own have its seed plus a multiple of this.
+_OTHER_SEED = 1 << 40
+
+Arrays = dict[str, np.ndarray]
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
@@ -22,61 +29,163 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(call("abl_distance", x.ctypes.data_as(DOUBLES), y.ctypes.data_as(DOUBLES), y.size))
 
 
-class _Judge:
-    """A function while it is judged."""
+class Values(NamedTuple):
+    """What a function is given: inputs, and gradients of outputs ("d_y")."""
 
-    def __init__(self, function: Callable[..., Any], words: str,
-                 backward: Callable[..., Any] | None, rounds: str = ""):
-        if not isinstance(rounds, str):
-            raise Error("rounds is text, NAME:TYPE and blanks between such words, "
-                        f"not {type(rounds).__name__}")
-        self.function, self.backward, self.rounds = function, backward, rounds
-        self.case = Case(words)
-        if backward is not None and " accumulate=yes" in self.case.words:
-            raise Error("accumulate=yes: a function cannot add to gradients that it is not given")
+    inputs: Arrays
+    upstream: Arrays
+
+    def all(self) -> Arrays:
+        return {**self.inputs, **self.upstream}
+
+    def copy(self) -> "Values":
+        """The same at other addresses."""
+        return Values(*({n: a.copy() for n, a in part.items()} for part in self))
+
+
+class Asked(NamedTuple):
+    """A function, and what was said of it."""
+
+    function: Callable[..., Any]
+    backward: Callable[..., Any] | None
+    rounds: str
+
+
+@contextlib.contextmanager
+def _said(words: str) -> Iterator[None]:
+    """An exception from within has the words of the case."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "add_note"):
+            error.add_note(f"in the case: {words}")
+        raise
+
+
+def _shares(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=10**6)
+    except Exception:  # they are too involved to say
+        return False
+
+
+class _Calls:
+    """A function while it is called in one case."""
+
+    def __init__(self, asked: Asked, case: Case):
+        self.asked, self.case = asked, case
         self.rows: list[Verdict] = []
-        self.passing: list[str] | None = None
+        self._earlier: list[tuple[str, Arrays]] = []  # what the first and the last call returned
+        self.seconds = 0.0  # of the last call
 
-    def draw(self, seed: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Inputs and upstream gradients of a seed, which the case has from now on."""
-        call("abl_draw", self.case, seed, int(self.case.has_drawn_states))
-        return ({n: self.case.stored(n) for n in self.case.names(INPUT)},
-                {n: self.case.stored(n) for n in self.case.gradients(OUTPUT)})
-
-    def restore(self, values: Mapping[str, np.ndarray]) -> None:
-        """Make these the case's inputs and upstream gradients."""
-        for name, array in values.items():
-            self.case.set(name, array)
-
-    def run(self, inputs: dict[str, np.ndarray], upstream: dict[str, np.ndarray],
-            check: str) -> dict[str, np.ndarray]:
-        """Call the function; its results are copies.  Its inputs must be as they were."""
-        before = {n: a.copy() for n, a in {**inputs, **upstream}.items()}
-        found = named(self.function(**inputs), self.case.names(OUTPUT), "the function",
-                       "outputs")
-        found = {n: a if self.case.tensor(n).bytes else a.astype(np.float64)
-                 for n, a in found.items()}
-        if self.backward is not None:
-            gradients = named(self.backward(inputs, upstream), self.case.gradients(INPUT),
-                               "backward", "gradients")
-            found |= {n: a.astype(np.float64) for n, a in gradients.items()}
-        for name, array in found.items():
+    def run(self, values: Values, which: str) -> Arrays:
+        """Call the function; its results are copies.  Its inputs must be as they were, and what it
+        returned is its own until then: it is overwritten now."""
+        before = values.copy()
+        began = time.monotonic()
+        with _said(self.case.words):
+            returned = named(self.asked.function(**values.inputs), self.case.names(OUTPUT),
+                             "the function", "outputs")
+            if self.asked.backward is not None:
+                returned |= named(self.asked.backward(dict(values.inputs), dict(values.upstream)),
+                                  self.case.gradients(INPUT), "backward", "gradients")
+        self.seconds = time.monotonic() - began
+        for name, array in returned.items():
             shape = self.case.tensor(name).shape
             if array.shape != shape:
-                raise Error(f"{name} has the shape {list(array.shape)}, it should have "
-                            f"{list(shape)}")
-        for name, array in {**inputs, **upstream}.items():
-            if array.tobytes() != before[name].tobytes():
-                self.rows.append(Verdict("inputs unchanged", name,
-                                         distance(array.astype(float), before[name].astype(float)),
-                                         0, verdict="fail", note=f"changed by {check}"))
-                array[...] = before[name]
+                raise Error(f"{name} has the shape {list(array.shape)}, it should have {list(shape)}")
+        found = {n: a.copy() for n, a in returned.items()}
+        self._own(returned, values, which)
+        for name, array in values.all().items():
+            was = before.all()[name]
+            if array.tobytes() != was.tobytes():
+                self.fail("inputs unchanged", name, f"changed by {which}",
+                          distance(array.astype(float), was.astype(float)))
+                array[...] = was
         return found
 
-    def narrowed(self, found: Mapping[str, np.ndarray]) -> str:
+    def fail(self, check: str, name: str, note: str, error: float = math.inf) -> None:
+        self.rows.append(Verdict(check, name, error, 0, verdict="fail", note=note))
+
+    def _own(self, returned: Arrays, values: Values, which: str) -> None:
+        """Results may share memory with inputs alone, whose rows they then are; others are spoiled."""
+        given = list(values.all().values())
+        mine = {n: a for n, a in returned.items() if a.size and not any(_shares(a, g) for g in given)}
+        names = list(mine)
+        for i, name in enumerate(names):
+            for other in names[:i]:
+                if _shares(mine[name], mine[other]):
+                    self.fail("own memory", name, f"it is in the memory of {other}, in {which}")
+            for when, earlier in self._earlier:
+                for other, array in earlier.items():
+                    if _shares(mine[name], array):
+                        self.fail("own memory", name, f"{which} gave the memory that {other} of "
+                                                      f"{when} has")
+        for array in mine.values():
+            if array.flags.writeable:
+                array[...] = np.nan if array.dtype.kind not in "iu" else np.iinfo(array.dtype).max
+        self._earlier = [*self._earlier[:1], (which, mine)]
+
+
+class Judged:
+    """A function in one case: `rows`, and of which results nothing was known (`weak`)."""
+
+    def __init__(self, asked: Asked, words: str, until: float = math.inf):
+        """`until`: no more calls than are needed after that time of time.monotonic()."""
+        self.asked, self.until = asked, until
+        self.case, self.other = Case(words), Case(words)
+        if asked.backward is not None and " accumulate=yes" in self.case.words:
+            raise Error("accumulate=yes: a function cannot add to gradients that it is not given")
+        self.words = self.case.words
+        self.random = random.Random(words)
+        self.calls = _Calls(asked, self.case)
+        self.found: Arrays = {}
+        self._rows: list[Verdict] = []
+        self._judge()
+
+    @property
+    def rows(self) -> list[Verdict]:
+        return [r._replace(words=self.words) for r in [*self._rows, *self.calls.rows]]
+
+    @property
+    def failed(self) -> bool:
+        return any(r.verdict == "fail" for r in [*self._rows, *self.calls.rows])
+
+    # ---- what it is given ----
+
+    def _stored(self, case: Case) -> Values:
+        return Values({n: case.stored(n) for n in case.names(INPUT)},
+                      {n: case.stored(n) for n in case.gradients(OUTPUT)})
+
+    def _drawn(self, k: int) -> Values:
+        """Another draw of the case's inputs."""
+        seed = int(self.words.split(" seed=")[1].split()[0])
+        call("abl_draw", self.other, (seed + k * _OTHER_SEED) % 2**64,
+             int(self.case.has_drawn_states))
+        return self._stored(self.other)
+
+    def _changed(self, first: Values, fresh: Values, name: str) -> Values | None:
+        """The first values but for one of `name`, which is the fresh ones'; None: these are the same."""
+        values = first.copy()
+        array, instead = values.all()[name].reshape(-1), fresh.all()[name].reshape(-1)
+        if self.case.tensor(name).bytes:  # a byte alone may be no weight
+            array[...] = instead
+            return values
+        places = [self.random.randrange(array.size) for _ in range(8)]
+        with np.errstate(invalid="ignore"):
+            far = np.nan_to_num(np.abs(array[places].astype(float) - instead[places]), posinf=1)
+        if not far.any():
+            return None
+        at = places[int(np.argmax(far))]
+        array[at] = instead[at]
+        return values
+
+    # ---- what is said of it ----
+
+    def _narrowed(self, found: Mapping[str, np.ndarray]) -> str:
         """What is rounded: as was said, and the results that are arrays of a coarser type than the
         contract's."""
-        words = self.rounds.replace(",", " ").split()
+        words = self.asked.rounds.replace(",", " ").split()
         said = {w.split(":")[0] for w in words}
         for name, array in found.items():
             t, given = self.case.tensor(name), getattr(array, "given", "")
@@ -85,19 +194,19 @@ class _Judge:
                 words.append(f"{name}:{given}")
         return " ".join(words)
 
-    def declared(self, found: Mapping[str, np.ndarray]) -> tuple[Run, str]:
+    def _declared(self, case: Case, found: Arrays) -> tuple[Run, str]:
         """A result that says what these round, of which nothing is set; and that in words."""
-        run, rounds = Run.given(self.case, "function"), self.narrowed(found)
+        run, rounds = Run.given(case, "function"), self._narrowed(found)
         if rounds:
             call("abl_result_rounds", run, rounds)
         return run, rounds
 
-    def parity(self, found: Mapping[str, np.ndarray], check: str) -> list[Verdict]:
-        """The library's verdicts on results for the case's inputs."""
-        run, rounds = self.declared(found)
+    def _parity(self, case: Case, found: Arrays, check: str) -> list[Verdict]:
+        """The library's verdicts on results for a case's inputs."""
+        run, rounds = self._declared(case, found)
         for name, array in found.items():
             run.set(name, array)
-        rows = Rows(call("abl_judge_result", self.case, run))
+        rows = Rows(call("abl_judge_result", case, run))
         made = []
         for r in rows.rows():
             verdict = ("cannot be judged" if r.unjudged else "pass") if r.passed else "fail"
@@ -108,21 +217,119 @@ class _Judge:
                                 sees=r.sees, sees_row=r.sees_row, sees_element=r.sees_element))
         return made
 
-    def find_passing(self, found: Mapping[str, np.ndarray]) -> None:
-        """What would pass as these results; they are judged by all samples from then on."""
-        run, _ = self.declared(found)
-        self.passing = call("abl_passing", self.case, " ".join(found), run).splitlines()
+    def _elsewhere(self, values: Values, check: str, which: str) -> None:
+        """Call the function on other values, and judge it by these."""
+        for name, array in values.all().items():
+            self.other.set(name, array)
+        found = self.calls.run(values, which)
+        self._complete(found, check)
+        self._rows += self._parity(self.other, found, check)
 
-    def would_pass(self, name: str, answer: np.ndarray) -> bool:
-        """Would this answer for the case's inputs pass as that result?"""
-        if self.case.tensor(name).bytes:
-            return False
-        x = np.ascontiguousarray(answer, np.float64)
-        return bool(call("abl_would_pass", self.case, name, x.ctypes.data_as(DOUBLES), x.size))
+    def _complete(self, found: Arrays, check: str) -> None:
+        """Nothing may be left out that was given at first."""
+        for name in self.found.keys() - found.keys():
+            self.calls.fail(check, name, "it was not given")
 
-    def answers(self, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What the oracle has of the results that were given."""
-        return {n: self.case.expected(n) for n in found}
+    def _again(self, values: Values, which: str) -> None:
+        """Call the function on the first values again."""
+        found = self.calls.run(values, which)
+        self._complete(found, "repeat")
+        for name in self.found.keys() & found.keys():
+            same = found[name].tobytes() == self.found[name].tobytes()
+            if same and any(r.check == "repeat" and r.tensor == name for r in self._rows):
+                continue
+            self._rows.append(Verdict(
+                "repeat", name, 0.0 if same else distance(found[name], self.found[name]), 0,
+                verdict="pass" if same else "fail",
+                note="" if same else f"not the bits of the first call, in {which}"))
+
+    def _missing(self) -> list[Verdict]:
+        wanted = self.case.names(OUTPUT)
+        if self.asked.backward is not None:
+            wanted = wanted + self.case.gradients(INPUT)
+        return [Verdict("parity", n, math.nan, math.nan, verdict="not given")
+                for n in wanted if n not in self.found]
+
+    def _judge(self) -> None:
+        """The calls, of which the first that is wrong is the last."""
+        began = time.monotonic()
+        first = self._stored(self.case)
+        fresh = self._drawn(1)
+        arrays = first.copy()
+        self.found = self.calls.run(arrays, "the first call")
+        if not self.found:
+            raise Error(f"the function gave no result of {self.words}")
+        self._rows = self._parity(self.case, self.found, "parity") + self._missing()
+        if self.failed:
+            return
+        # The same arrays with other values: what was kept of the first call is wrong now.
+        for name, array in arrays.all().items():
+            array[...] = fresh.all()[name]
+        self._elsewhere(arrays, "fresh values", "the second call")
+        null = {n: self.other.expected(n) for n in self.found}
+        each = time.monotonic() - began
+        for n, step in enumerate(self._more(first, fresh, self._number(each))):
+            if self.failed:
+                return
+            step(f"call {n + 3}")
+        if not self.failed:
+            self._mark(null, first)
+
+    def _number(self, each: float) -> int:
+        """How many calls of the function there are, where two took `each` seconds."""
+        left = min(_SECONDS, self.until - time.monotonic())
+        return int(min(max(_FEWEST, 2 + 2 * left / max(each, 1e-9)), _MOST))
+
+    def _more(self, first: Values, fresh: Values,
+              number: int) -> Iterator[Callable[[str], None]]:
+        """Calls from the third to the last: one value changed, everything new, the first again."""
+        names = list(first.all())
+        self.random.shuffle(names)
+        changed = [c for n in names[:number - 3] if (c := self._changed(first, fresh, n))]
+        for values in changed or [fresh.copy()]:
+            yield lambda which, values=values: self._elsewhere(values, "one value new", which)
+        if 3 + len(changed) < number:
+            yield lambda which: self._again(first.copy(), which)
+            drawn = self._drawn(2)
+            yield lambda which: self._elsewhere(drawn, "fresh values", which)
+        for _ in range(max(number - 5 - len(changed), 1)):
+            yield lambda which: self._again(first.copy(), which)
+
+    # ---- what would pass ----
+
+    def _mark(self, null: Arrays, first: Values) -> None:
+        """Call those powerless by which an answer that knows little would pass."""
+        for i, row in enumerate(self._rows):
+            if row.check == "parity" and row.verdict == "pass":
+                what = self._null_answer(row.tensor, null[row.tensor], first.inputs)
+                if what:
+                    self._rows[i] = row._replace(verdict="powerless", note=f"{what} would pass")
+
+    def _null_answer(self, name: str, other: np.ndarray, inputs: Arrays) -> str:
+        """An answer that is not right by itself, and would pass; or ""."""
+        want = self.case.expected(name)
+        if self.case.tensor(name).bytes or not want.size:
+            return ""
+        for what, answer in _null_answers(want, other, inputs):
+            x = np.ascontiguousarray(answer, np.float64)
+            if distance(x, want) > 0 and call("abl_would_pass", self.case, name,
+                                              x.ctypes.data_as(DOUBLES), x.size):
+                return what
+        return ""
+
+    def passing(self) -> tuple[list[str], list[str], list[str]]:
+        """What would pass as these results; what would not; and what would since it changes nothing here.
+        They are judged by all samples from then on, and what their verdicts see is exact."""
+        run, _ = self._declared(self.case, self.found)
+        passes = call("abl_passing", self.case, " ".join(self.found), run).splitlines()
+        exact = {r.tensor: r for r in self._parity(self.case, self.found, "parity")}
+        for i, row in enumerate(self._rows):
+            if row.check == "parity" and row.tensor in exact:
+                new = exact[row.tensor]
+                self._rows[i] = row._replace(error=new.error, bound=new.bound, sees=new.sees,
+                                             sees_row=new.sees_row, sees_element=new.sees_element,
+                                             distance=new.distance)
+        return passes, *(call("abl_refused", self.case, k).splitlines() for k in range(2))
 
 
 def _null_answers(want: np.ndarray, other: np.ndarray,
@@ -141,100 +348,3 @@ def _null_answers(want: np.ndarray, other: np.ndarray,
     for name, array in inputs.items():
         if array.shape == want.shape and array.dtype != np.uint8:
             yield f"a copy of {name}", array.astype(np.float64)
-
-
-def _powerless(judge: _Judge, rows: list[Verdict], want: Mapping[str, np.ndarray],
-               other: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """The results for which a null answer, that is not right by itself, would pass; which one."""
-    found: dict[str, str] = {}
-    for row in rows:
-        right = want[row.tensor]
-        if row.verdict != "pass" or not right.size:
-            continue
-        for what, answer in _null_answers(right, other[row.tensor], inputs):
-            if distance(answer, right) > 0 and judge.would_pass(row.tensor, answer):
-                found[row.tensor] = what
-                break
-    return found
-
-
-def _mark(rows: list[Verdict], weak: Mapping[str, str]) -> list[Verdict]:
-    return [r._replace(verdict="powerless", note=f"{weak[r.tensor]} would pass")
-            if r.verdict == "pass" and r.tensor in weak else r for r in rows]
-
-
-def _judge_seed(judge: _Judge, seed: int, power: bool = False) -> dict[str, str]:
-    """All checks of a function by inputs of two seeds; the results that they have no power over."""
-    other_inputs, other_upstream = judge.draw(seed + 1)
-    first_inputs, first_upstream = judge.draw(seed)
-    inputs = {n: a.copy() for n, a in first_inputs.items()}
-    upstream = {n: a.copy() for n, a in first_upstream.items()}
-
-    first = judge.run(inputs, upstream, "the first call")
-    if not first:
-        raise Error(f"the function gave no result of {judge.case.words}")
-    # The same arrays with other values: what was kept of the first call is wrong now.
-    for name, array in {**inputs, **upstream}.items():
-        array[...] = {**other_inputs, **other_upstream}[name]
-    fresh = judge.run(inputs, upstream, "the second call")
-    # The first values once more, at other addresses.
-    again = judge.run({n: a.copy() for n, a in first_inputs.items()},
-                      {n: a.copy() for n, a in first_upstream.items()}, "the third call")
-
-    judge.restore({**other_inputs, **other_upstream})
-    fresh_rows = judge.parity(fresh, "fresh values")
-    other = judge.answers(first)
-    judge.restore({**first_inputs, **first_upstream})
-    if power:
-        judge.find_passing(first)
-    rows = judge.parity(first, "parity")
-    want = judge.answers(first)
-    judge.rows += rows + fresh_rows
-    for name, array in first.items():
-        there = name in again
-        same = there and array.tobytes() == again[name].tobytes()
-        error = distance(again[name], array) if there else math.inf
-        judge.rows.append(Verdict("repeat", name, error, 0, verdict="pass" if same else "fail",
-                                  note="" if same else "not the bits of the first call"))
-    return _powerless(judge, rows, want, other, first_inputs)
-
-
-def judge(function: Callable[..., Any], words: str,
-          backward: Callable[..., Any] | None = None, rounds: str = "",
-          power: bool = False) -> Verdicts:
-    """Judge a function by the oracle, in a case of `run-ablation -t`'s words.
-
-    `function(**inputs)` is called with NumPy arrays by the table's names (float32, whole numbers as
-    int64; bf16 values in float32) and returns the outputs: a dict, a tuple in the table's order, or
-    one array.  `backward(inputs, upstream)` gets these and the gradients of the outputs ("d_out"),
-    and returns those of the inputs in the same way ("d_x", or "x").  What is None, or not there, is
-    not judged.
-
-    `rounds` says what the function rounds on the way, or gives in a coarser type than the contract
-    has: "P:bf16 d_w:bf16", sites of the operation (`run-ablation --list OP`) or results, each with
-    fp32, bf16 or fp16.  The bounds allow for it, and the verdicts say so.  An array of bfloat16 or
-    float16 (PyTorch's, or of NumPy's dtype) says so by itself.
-
-    With `power` the verdicts have `would_pass`: what else would have passed as these results, such as
-    "eps = 0", "S0 drawn anew" or a mistake of published kernels; and what each sees is exact.  It takes
-    some 100 passes of the oracle.
-
-    Initial states are drawn, too, unless the words say `input=normal`: then they are 0.
-
-    The checks: `parity` with the oracle, within the bound that follows from the error of plain C
-    with the same storage; `fresh values`, the same by other values in the same arrays; `repeat`,
-    the bits of the first call again; `inputs unchanged`.  Where zeros, a mean, a copy of an input,
-    half of the answer or the answer to other inputs would pass as well, the case is drawn again,
-    and at last called powerless.
-
-    Error: the words are wrong, a shape is wrong, a result is no array of real numbers, or nothing was
-    given to be judged."""
-    if " input=" not in words:
-        words += " input=nonzero"
-    case_seed = int(Case(words).words.split(" seed=")[1].split()[0])
-    for n in range(1 + _REDRAWN):
-        one = _Judge(function, words, backward, rounds)
-        weak = _judge_seed(one, case_seed + 2 * n, power)
-        if not weak or any(r.verdict == "fail" for r in one.rows):
-            break
-    return Verdicts(one.case.words, _mark(one.rows, weak), one.passing)

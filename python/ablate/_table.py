@@ -1,6 +1,7 @@
 """What the library's table says: operations, their parameters, tensors, kernels."""
 
 import ctypes
+import functools
 from typing import Any, NamedTuple
 
 from ._library import CParam, CTensor, Error, call, texts
@@ -119,6 +120,33 @@ def op_tensors(op: str) -> list[Tensor]:
 def words_tensors(words: str) -> list[Tensor]:
     """The tensors of the case of these words, with sizes."""
     return _list(CTensor, _tensor, "abl_words_tensor", words)
+
+
+@functools.lru_cache(maxsize=None)
+def derived_axes(op: str) -> dict[str, str]:
+    """The axes whose length a parameter sets that is 0 where it is as another's, by the parameters that
+    set them: {"key": "keys", "kv_head": "kv_heads", "width_v": "dim_v"}.  Such an axis has its name where
+    the parameter is not 0; found by setting each to 1, which divides all others."""
+
+    def sizes(words: str) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for t in words_tensors(words):
+            for axis, n in zip(t.axes, t.shape):
+                found.setdefault(axis, set()).add(n)
+        return found
+
+    names = {p.name for p in parameters(op)}
+    before = sizes(op)
+    derived: dict[str, str] = {}
+    for p in parameters(op):
+        if p.kind == "whole" and p.default == 0 and p.min == 0:
+            try:
+                one = sizes(f"{op} {p.name}=1")
+            except Error:  # it is no length, if 1 does not go with the defaults
+                continue
+            derived |= {axis: p.name for axis, n in one.items()
+                        if axis not in names and n == {1} and before.get(axis) != {1}}
+    return derived
 
 
 def case_tensors(case: Any) -> list[Tensor]:

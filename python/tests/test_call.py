@@ -107,6 +107,73 @@ def test_wrong_calls_have_a_sentence(call, sentence):
         call()
 
 
+def attended(q, k, v):
+    """Every query sees all keys, those of its group's head."""
+    k, v = (np.repeat(a, q.shape[2] // a.shape[2], 2) for a in (k, v))
+    P = np.exp(np.einsum("bthd,bshd->bhts", q, k) / np.sqrt(q.shape[-1]))
+    return np.einsum("bhts,bshe->bthe", P / P.sum(-1, keepdims=True), v)
+
+
+def heads(S=5, G=4, E=3, H=4):
+    r = np.random.default_rng(0)
+    return {n: r.normal(size=shape) for n, shape in
+            [("q", (2, 5, H, 3)), ("k", (2, S, G, 3)), ("v", (2, S, G, E))]}
+
+
+@pytest.mark.parametrize("settings", [{}, {"bias": "full"}])
+@pytest.mark.parametrize("sizes, words", [
+    ({}, "keys=0 kv_heads=0 dim=3 dim_v=0"),
+    ({"S": 7}, "keys=7 kv_heads=0 dim=3 dim_v=0"),
+    ({"S": 3}, "keys=3 kv_heads=0 dim=3 dim_v=0"),
+    ({"G": 2}, "keys=0 kv_heads=2 dim=3 dim_v=0"),
+    ({"E": 6}, "keys=0 kv_heads=0 dim=3 dim_v=6"),
+    ({"S": 7, "G": 1, "E": 2}, "keys=7 kv_heads=1 dim=3 dim_v=2"),
+])
+def test_keys_and_kv_heads_follow_from_the_arrays(sizes, words, settings):
+    given = heads(**sizes)
+    more = {"bias": np.zeros((4, 5, sizes.get("S", 5)))} if settings else {}
+    found = ablate.op("attention", mask="full", **settings)(**given, **more, d_o=attended(**given))
+    assert f" {words} " in found.words
+    assert np.allclose(found.o, attended(**given), rtol=1e-12)
+    assert found.d_k.shape == given["k"].shape
+
+
+def test_derived_axes_follow_from_the_table():
+    assert _table.derived_axes("attention") == {"key": "keys", "kv_head": "kv_heads", "width_v": "dim_v"}
+    assert _table.derived_axes("softmax") == {}
+
+
+@pytest.mark.parametrize("settings, sizes, sentence", [
+    ({"keys": 6}, {"S": 7}, "k has 7 along key, keys = 6 is asked for"),
+    ({"keys": 0}, {"S": 7}, "k has 7 along steps, q has 5"),
+    ({"kv_heads": 8}, {"G": 2}, "k has 2 along kv_head, kv_heads = 8 is asked for"),
+    ({}, {"G": 3}, "attention: kv_heads = 3 does not divide heads = 4"),
+])
+def test_keys_that_contradict(settings, sizes, sentence):
+    with pytest.raises(ablate.Error, match=sentence):
+        ablate.op("attention", **settings)(**heads(**sizes))
+    assert "kv_heads=8" in ablate.op("attention", kv_heads=8)(**heads(G=8, H=16)).words
+
+
+def test_a_mask_has_two_ways_to_be_said():
+    mask = np.tril(np.ones((4, 5, 5), bool))
+    for settings, name in ({"bias": "full"}, "bias"), ({}, "bias"), ({}, "mask"), ({}, "attn_mask"):
+        with pytest.raises(ablate.Error) as caught:
+            ablate.op("attention", **settings)(**heads(), **{name: mask})
+        assert str(caught.value) == (
+            f'{name} has the type bool: set bias="full" and give a bias that is added to the scores, '
+            f'bias=np.where({name}, 0, -np.inf), or set mask="causal" (one of full, causal, window)')
+    added = ablate.op("attention", mask="full", bias="full")(**heads(), bias=np.where(mask, 0, -np.inf))
+    assert np.allclose(added.o, ablate.op("attention", mask="causal")(**heads()).o, rtol=1e-12)
+    with pytest.raises(ablate.Error, match="^x has the type bool, and not that of real numbers$"):
+        ablate.op("softmax")(x=mask[0])
+
+
+def test_an_input_of_another_choice():
+    with pytest.raises(ablate.Error, match="it has q, k, v; with sink=yes there is sinks$"):
+        ablate.op("attention")(**heads(), sinks=np.zeros(4))
+
+
 def small(name, dtype):
     """An operation with choices, and inputs and upstream gradients of a small case that is drawn."""
     cases = [Case(drawn(name, 7, i).replace(" dtype=fp32", f" dtype={dtype}")) for i in range(8)]

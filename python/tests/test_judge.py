@@ -9,7 +9,7 @@ import ablate
 import kernels
 from ablate import _library
 from ablate._case import Case, to_bf16
-from functions import FUNCTIONS, NO_NUMBERS, SAME_NUMBERS, WRONG, drawn, functions
+from functions import FUNCTIONS, NO_NUMBERS, SAME_RESULTS, WRONG, drawn, functions
 
 CASES = int(os.environ.get("ABLATE_JUDGE_CASES", "200"))
 
@@ -98,7 +98,7 @@ def test_results_that_are_no_numbers(op):
         for f, b in (changed(forward, other), None), (forward, changed(backward, other)):
             with pytest.raises(ablate.Error, match="^[A-Za-z_]+ (has|is) "):
                 ablate.judge(f, words, b)
-    for change in SAME_NUMBERS.values():
+    for change in SAME_RESULTS.values():
         assert ablate.judge(changed(forward, change), words, changed(backward, change)).ok
 
 
@@ -122,11 +122,11 @@ ODD_RESULTS = {
     "a list of rows": (lambda y: y.tolist(), f"returned a list of 4; {ONE}"),
     "an unknown name": (lambda y: {"out": y}, "the outputs have no out; they are y$"),
     "a name that is no text": (lambda y: {0: y}, "the outputs have no 0; they are y$"),
-    "a tuple in a tuple": (lambda y: ((y,),), r"y has the shape \[1, 4, 5\], it should have \[4, 5\]$"),
-    "ragged lists": (lambda y: [[[1], [1, 2]]], "y is no array of numbers: "),
+    "a tuple in a tuple": (lambda y: ((y,),), "y is tuple, and no array of numbers$"),
+    "ragged lists": (lambda y: [[[1], [1, 2]]], "y is list, and no array of numbers$"),
     "a generator in a tuple": (lambda y: ((a for a in y),), "y is generator, and no array of numbers$"),
     "a dict in a dict": (lambda y: {"y": {"y": y}}, "y is dict, and no array of numbers$"),
-    "a text in a dict": (lambda y: {"y": "y"}, "y has the type <U1, and not that of real numbers$"),
+    "a text in a dict": (lambda y: {"y": "y"}, "y is str, and no array of numbers$"),
     "a number": (lambda y: 1.5, r"y has the shape \[\], it should have \[4, 5\]$"),
     "nothing": (lambda y: {}, "the function gave no result of softmax"),
     "an empty tuple": (lambda y: (), "the function gave no result of softmax"),

@@ -1,0 +1,87 @@
+/* ablate.h's functions for the cases by which a function is judged that words name. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/ablate_types.h"
+#include "common/base/err.h"
+#include "common/run/campaign.h"
+
+struct abl_campaign {
+    struct campaign c;
+    struct trial t; /* whose words were asked for last */
+};
+
+static abl_campaign *campaign_of(const char *words)
+{
+    abl_campaign *c = calloc(1, sizeof *c);
+
+    if (!c)
+        err_set("no memory for a campaign");
+    else if (words_parse(words, &c->t) || campaign_new(&c->c, words, &c->t)) {
+        abl_campaign_free(c);
+        c = NULL;
+    }
+    return c;
+}
+
+abl_campaign *abl_campaign_new(const char *words)
+{
+    if (IS_NULL(words, "string of words") || call_begin())
+        return NULL;
+    abl_campaign *c = campaign_of(words);
+    call_end();
+    return c;
+}
+
+void abl_campaign_free(abl_campaign *c)
+{
+    if (c)
+        campaign_free(&c->c);
+    free(c);
+}
+
+int64_t abl_campaign_listed(const abl_campaign *c)
+{
+    return IS_NULL(c, "campaign") ? -1 : c->c.n;
+}
+
+int abl_campaign_is_open(const abl_campaign *c)
+{
+    return IS_NULL(c, "campaign") ? -1 : c->c.open != 0;
+}
+
+const char *abl_campaign_words(abl_campaign *c, int64_t i)
+{
+    if (IS_NULL(c, "campaign"))
+        return NULL;
+    if (i < 0)
+        return err_null("abl_campaign_words: there is no case %lld", (long long)i);
+    if (call_begin())
+        return NULL;
+    const int e = campaign_trial(&c->c, i, &c->t);
+    call_end();
+    return e ? NULL : c->t.text;
+}
+
+int abl_campaign_smaller(abl_campaign *c, const char *words, int k, char *to, int64_t size)
+{
+    if (IS_NULL(c, "campaign") || IS_NULL(words, "string of words") || IS_NULL(to, "text"))
+        return -1;
+    struct trial of;
+    if (call_begin())
+        return -1;
+    const int e = words_parse(words, &of);
+    const int same = !e && of.call.op == c->c.asked.call.op;
+    const int made = same ? campaign_smaller(&c->c, &of, k, &c->t) : 0;
+    call_end();
+    if (e || !made)
+        return e      ? -1
+               : same ? 1
+                      : err_set("abl_campaign_smaller: words of another operation: %s", words);
+    if (size <= (int64_t)strlen(c->t.text))
+        return err_set("%lld bytes are too few for the words of a case", (long long)size);
+    strcpy(to, c->t.text);
+    return 0;
+}

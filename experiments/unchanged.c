@@ -191,26 +191,31 @@ struct given_trial {
     struct call call; /* as it stores the tensors */
 };
 
-/* Every tensor is there. */
+/* Is a dataset of that name, or of the one that it had, in one of the groups? */
+static int is_there(const struct given_trial *g, enum given which, const struct arg *a)
+{
+    const char *const name[] = {a->name, a->was};
+    char path[MAX_PATH];
+    int there = 0;
+
+    if (H5Lexists(g->group, given_groups[which], H5P_DEFAULT) <= 0)
+        return 0;
+    for (int k = 0; !there && k < 2 && name[k]; k++) {
+        snprintf(path, sizeof path, "%s/%s", given_groups[which], name[k]);
+        there = H5Lexists(g->group, path, H5P_DEFAULT) > 0;
+    }
+    return there;
+}
+
+/* Every tensor that is given is there. */
 static int check_there(const struct given_trial *g)
 {
-    const struct call *f = &g->call;
-    char path[MAX_PATH];
+    const struct op *o = g->call.op;
 
     for (enum given w = 0; w < N_GIVEN; w++)
-        for (int i = 0; i < f->op->n_args; i++) {
-            const struct arg *a = &f->op->arg[i];
-            const char *const name[] = {a->name, a->was};
-            int there = !given_values(f, g->c->t, i, w) ||
-                        H5Lexists(g->group, given_groups[w], H5P_DEFAULT) <= 0;
-            const int no_group = there && given_values(f, g->c->t, i, w);
-            for (int k = 0; !there && k < 2 && name[k]; k++) {
-                snprintf(path, sizeof path, "%s/%s", given_groups[w], name[k]);
-                there = H5Lexists(g->group, path, H5P_DEFAULT) > 0;
-            }
-            if (no_group || !there)
-                return err_set("%s/%s is not there", given_groups[w], a->name);
-        }
+        for (int i = 0; i < o->n_args; i++)
+            if (given_values(&g->call, g->c->t, i, w) && !is_there(g, w, &o->arg[i]))
+                return err_set("%s/%s is not there", given_groups[w], o->arg[i].name);
     return 0;
 }
 

@@ -42,13 +42,13 @@ static uint64_t named_in(const char *words, const struct op *o)
     return named;
 }
 
-/* Is it the length of an axis here, by itself? */
+/* Is it the length of an axis of an input here, by itself? */
 static int is_size(const struct call *f, const struct param *p)
 {
     if (!p->letter || p->min < 1 || p->seed || (p->unless && p->unless(f)))
         return 0;
     for (int i = 0; i < f->op->n_args; i++)
-        if (op_has(f, i) && strchr(op_shape(f, i), p->letter))
+        if (f->op->arg[i].flags & IN && op_has(f, i) && strchr(op_shape(f, i), p->letter))
             return 1;
     return 0;
 }
@@ -141,15 +141,27 @@ static int list_contract(struct campaign *c)
     return e ? -1 : 0;
 }
 
-/* f with the k-th other way to draw its inputs; 0: there is none. */
+/* Has an input rows of NaN, or infinities? */
+static int is_masked(const struct call *f)
+{
+    for (int i = 0; i < f->op->n_args; i++)
+        if (f->op->arg[i].flags & IN && op_has(f, i) && op_fill(f, i) == MASKED)
+            return 1;
+    return 0;
+}
+
+/* f with the k-th other way to draw its inputs, all of them finite; 0: there is none. */
 static int draw_otherwise(const struct campaign *c, struct call *f, int k)
 {
+    const struct call as_asked = *f;
+
     for (int i = 0; i < f->op->n_params; i++)
-        for (int v = 0; c->drawn & BIT(i) && f->op->param[i].choices[v]; v++)
-            if (v != c->asked.call.choice[i] && k-- == 0) {
-                f->choice[i] = v;
-                return !op_complete(f);
-            }
+        for (int v = 0; c->drawn & BIT(i) && f->op->param[i].choices[v]; v++) {
+            *f = as_asked;
+            f->choice[i] = v;
+            if (v != as_asked.choice[i] && !op_complete(f) && !is_masked(f) && k-- == 0)
+                return 1;
+        }
     return 0;
 }
 

@@ -20,13 +20,17 @@ _ASKING = 10  # what asks what would pass takes so many times as long as the cal
 _ASKED = 8  # in so many cases all mistakes are met
 
 
+def _system_seed() -> int:
+    return secrets.randbelow(2**31)
+
+
 def _words_with(words: str, seed: int | None) -> str:
     """With a seed, the system's own where none is given, and initial states that are not 0."""
     named = {w.split("=")[0] for w in words.split()}
     if seed is not None and "seed" in named:
         raise Error(f"seed={seed} is given twice: {words}")
     if "seed" not in named:
-        words += f" seed={secrets.randbelow(2**31) if seed is None else seed}"
+        words += f" seed={_system_seed() if seed is None else seed}"
     if "input" not in named:
         words += " input=nonzero"
     return words

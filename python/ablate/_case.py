@@ -143,9 +143,11 @@ class Case(Handle):
             return values.astype(np.int64)
         if self.dtype == "fp64":
             return values
+        t = self.tensor(name)
+        kept = t.dtype if name in self.tensors else t.grad_dtype
         with np.errstate(over="ignore", invalid="ignore"):
             narrow = values.astype(np.float32)
-            narrow = to_bf16(narrow) if self.dtype == "bf16" else narrow
+            narrow = np.asarray(to_bf16(narrow)) if kept == "bf16" else narrow
         self.set(name, narrow)
         return narrow
 

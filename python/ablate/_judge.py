@@ -1,17 +1,17 @@
 """Somebody's function in one case: its calls, and what the oracle says of each."""
 
-import contextlib
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ._answers import distance, powerless, verdict_of
 from ._case import Case, Rows, Run
-from ._library import DOUBLES, Error, call
-from ._returned import UNITS, named
+from ._library import Error, call
+from ._returned import named, narrowed, said
 from ._table import INPUT, OUTPUT
 from ._verdicts import Verdict
 
@@ -21,12 +21,6 @@ _FEWEST, _MOST, _SECONDS = 4, 12, 1.0
 _OTHER_SEED = 1 << 40
 
 Arrays = dict[str, np.ndarray]
-
-
-def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """max |a - b| / max |b| over what is finite in b; infinite where a is not as b is elsewhere."""
-    x, y = (np.ascontiguousarray(z, np.float64) for z in (a, b))
-    return float(call("abl_distance", x.ctypes.data_as(DOUBLES), y.ctypes.data_as(DOUBLES), y.size))
 
 
 class Values(NamedTuple):
@@ -51,17 +45,6 @@ class Asked(NamedTuple):
     rounds: str
 
 
-@contextlib.contextmanager
-def _said(words: str) -> Iterator[None]:
-    """An exception from within has the words of the case."""
-    try:
-        yield
-    except Exception as error:
-        if hasattr(error, "add_note"):
-            error.add_note(f"in the case: {words}")
-        raise
-
-
 def _shares(a: np.ndarray, b: np.ndarray) -> bool:
     try:
         return np.shares_memory(a, b, max_work=10**6)
@@ -76,20 +59,20 @@ class _Calls:
         self.asked, self.case = asked, case
         self.rows: list[Verdict] = []
         self._earlier: list[tuple[str, Arrays]] = []  # what the first and the last call returned
-        self.seconds = 0.0  # of the last call
 
     def run(self, values: Values, which: str) -> Arrays:
         """Call the function; its results are copies.  Its inputs must be as they were, and what it
         returned is its own until then: it is overwritten now."""
         before = values.copy()
-        began = time.monotonic()
-        with _said(self.case.words):
-            returned = named(self.asked.function(**values.inputs), self.case.names(OUTPUT),
-                             "the function", "outputs")
-            if self.asked.backward is not None:
-                returned |= named(self.asked.backward(dict(values.inputs), dict(values.upstream)),
-                                  self.case.gradients(INPUT), "backward", "gradients")
-        self.seconds = time.monotonic() - began
+        with said(self.case.words):
+            outputs = self.asked.function(**values.inputs)
+        returned = named(outputs, self.case.names(OUTPUT), "the function", "outputs",
+                         self.case.whole)
+        if self.asked.backward is not None:
+            with said(self.case.words):
+                gradients = self.asked.backward(dict(values.inputs), dict(values.upstream))
+            returned |= named(gradients, self.case.gradients(INPUT), "backward", "gradients",
+                              self.case.whole)
         for name, array in returned.items():
             shape = self.case.tensor(name).shape
             if array.shape != shape:
@@ -182,21 +165,10 @@ class Judged:
 
     # ---- what is said of it ----
 
-    def _narrowed(self, found: Mapping[str, np.ndarray]) -> str:
-        """What is rounded: as was said, and the results that are arrays of a coarser type than the
-        contract's."""
-        words = self.asked.rounds.replace(",", " ").split()
-        said = {w.split(":")[0] for w in words}
-        for name, array in found.items():
-            t, given = self.case.tensor(name), getattr(array, "given", "")
-            kept = t.dtype if name in self.case.tensors else t.grad_dtype
-            if given and name not in said and UNITS[given] > UNITS.get(kept, 1):
-                words.append(f"{name}:{given}")
-        return " ".join(words)
-
     def _declared(self, case: Case, found: Arrays) -> tuple[Run, str]:
         """A result that says what these round, of which nothing is set; and that in words."""
-        run, rounds = Run.given(case, "function"), self._narrowed(found)
+        run = Run.given(case, "function")
+        rounds = narrowed(case, found, self.asked.rounds)
         if rounds:
             call("abl_result_rounds", run, rounds)
         return run, rounds
@@ -206,16 +178,9 @@ class Judged:
         run, rounds = self._declared(case, found)
         for name, array in found.items():
             run.set(name, array)
-        rows = Rows(call("abl_judge_result", case, run))
-        made = []
-        for r in rows.rows():
-            verdict = ("cannot be judged" if r.unjudged else "pass") if r.passed else "fail"
-            made.append(Verdict(check, r.tensor.decode(), r.error, r.bound, r.worst.decode(),
-                                None if r.first_bad < 0 else r.first_bad, verdict,
-                                note=f"rounds {rounds}" if rounds else "",
-                                distance=r.distance.decode(), slices=r.slices, coarse=r.coarse,
-                                sees=r.sees, sees_row=r.sees_row, sees_element=r.sees_element))
-        return made
+        note = f"rounds {rounds}" if rounds else ""
+        judged = Rows(call("abl_judge_result", case, run))
+        return [verdict_of(row, check, note) for row in judged.rows()]
 
     def _elsewhere(self, values: Values, check: str, which: str) -> None:
         """Call the function on other values, and judge it by these."""
@@ -266,14 +231,14 @@ class Judged:
         for name, array in arrays.all().items():
             array[...] = fresh.all()[name]
         self._elsewhere(arrays, "fresh values", "the second call")
-        null = {n: self.other.expected(n) for n in self.found}
+        other = {n: self.other.expected(n) for n in self.found}
         each = time.monotonic() - began
         for n, step in enumerate(self._more(first, fresh, self._number(each))):
             if self.failed:
                 return
             step(f"call {n + 3}")
         if not self.failed:
-            self._mark(null, first)
+            self._mark(other, first)
 
     def _number(self, each: float) -> int:
         """How many calls of the function there are, where two took `each` seconds."""
@@ -297,25 +262,10 @@ class Judged:
 
     # ---- what would pass ----
 
-    def _mark(self, null: Arrays, first: Values) -> None:
+    def _mark(self, other: Arrays, first: Values) -> None:
         """Call those powerless by which an answer that knows little would pass."""
-        for i, row in enumerate(self._rows):
-            if row.check == "parity" and row.verdict == "pass":
-                what = self._null_answer(row.tensor, null[row.tensor], first.inputs)
-                if what:
-                    self._rows[i] = row._replace(verdict="powerless", note=f"{what} would pass")
-
-    def _null_answer(self, name: str, other: np.ndarray, inputs: Arrays) -> str:
-        """An answer that is not right by itself, and would pass; or ""."""
-        want = self.case.expected(name)
-        if self.case.tensor(name).bytes or not want.size:
-            return ""
-        for what, answer in _null_answers(want, other, inputs):
-            x = np.ascontiguousarray(answer, np.float64)
-            if distance(x, want) > 0 and call("abl_would_pass", self.case, name,
-                                              x.ctypes.data_as(DOUBLES), x.size):
-                return what
-        return ""
+        self._rows = [powerless(self.case, r, first.inputs, other[r.tensor])
+                      if r.check == "parity" and r.verdict == "pass" else r for r in self._rows]
 
     def passing(self) -> tuple[list[str], list[str], list[str]]:
         """What would pass as these results; what would not; and what would since it changes nothing here.
@@ -331,20 +281,3 @@ class Judged:
                                              distance=new.distance)
         return passes, *(call("abl_refused", self.case, k).splitlines() for k in range(2))
 
-
-def _null_answers(want: np.ndarray, other: np.ndarray,
-                  inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Answers that know little: a judge that lets one of them pass shows nothing."""
-    yield "zeros", np.zeros_like(want)
-    yield "the wrong sign", -want
-    yield "the result of other inputs", other
-    with np.errstate(invalid="ignore"):
-        for axis in range(want.ndim):
-            mean = np.mean(want, axis=axis, keepdims=True)
-            yield f"the mean over axis {axis}", np.broadcast_to(mean, want.shape)
-            part = want.copy()
-            part[(slice(None),) * axis + (slice((want.shape[axis] + 1) // 2, None),)] = 0
-            yield f"the first half of axis {axis} alone", part
-    for name, array in inputs.items():
-        if array.shape == want.shape and array.dtype != np.uint8:
-            yield f"a copy of {name}", array.astype(np.float64)

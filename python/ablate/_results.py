@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ._answers import powerless, verdict_of
 from ._call import Op
 from ._case import Case, Rows, Run, to_bf16
-from ._library import DOUBLES, CVerdict, Error, call
+from ._library import Error, call
 from ._returned import array_of, named, narrowed
 from ._table import INPUT, OUTPUT
-from ._verdicts import Verdict, Verdicts
+from ._verdicts import Verdicts
 
 
 class Drawn(NamedTuple):
@@ -139,36 +140,6 @@ def _results_of(case: Case, results: Mapping[str, Any], upstream: bool) -> dict[
     return found
 
 
-def verdict_of(row: CVerdict, check: str, note: str) -> Verdict:
-    """A verdict of the library."""
-    verdict = ("cannot be judged" if row.unjudged else "pass") if row.passed else "fail"
-    return Verdict(check, row.tensor.decode(), row.error, row.bound, row.worst.decode(),
-                   None if row.first_bad < 0 else row.first_bad, verdict, note,
-                   row.distance.decode(), row.slices, row.coarse, row.sees, row.sees_row,
-                   row.sees_element)
-
-
-def _would_pass(case: Case, name: str, answer: np.ndarray) -> bool:
-    x = np.ascontiguousarray(answer, np.float64)
-    return bool(call("abl_would_pass", case, name, x.ctypes.data_as(DOUBLES), x.size))
-
-
-def _powerless(case: Case, verdict: Verdict) -> Verdict:
-    """The verdict, or that an answer which knows nothing would have passed as well."""
-    name = verdict.tensor
-    if verdict.verdict != "pass" or case.tensor(name).bytes:
-        return verdict
-    want = case.expected(name)
-    answers = {"zeros": np.zeros_like(want), "the wrong sign": -want}
-    answers |= {f"a copy of {n}": case.get(n) for n in case.names(INPUT)
-                if case.tensor(n).shape == want.shape and not case.tensor(n).bytes}
-    for what, answer in answers.items():
-        if not np.array_equal(answer, want, equal_nan=True) and _would_pass(case, name, answer):
-            return verdict._replace(verdict="powerless", note="; ".join(
-                filter(None, [f"{what} would pass", verdict.note])))
-    return verdict
-
-
 def judge_results(words: str, inputs: Mapping[str, Any] | None = None,
                   results: Mapping[str, Any] | None = None, rounds: str = "",
                   upstream: Mapping[str, Any] | None = None) -> Verdicts:
@@ -183,8 +154,8 @@ def judge_results(words: str, inputs: Mapping[str, Any] | None = None,
     table.  Arrays are NumPy's, PyTorch's, JAX's or others', on a GPU as well; one of bfloat16 or float16
     says so by itself where the contract has it in a finer type.  `rounds` is as in ablate.judge().
 
-    The verdicts are those of the check `parity`; where zeros, a copy of an input, or the result with the
-    wrong sign, would pass as well, a result is powerless.
+    The verdicts are those of the check `parity`; where zeros, a mean, a copy of an input, half of the
+    result, or it with the wrong sign, would pass as well, a result is powerless.
     Error: the words are wrong; an input is missing, has another shape than the others say, or values
     that the storage type does not hold; a result is unknown, or no array of numbers of its shape."""
     if not isinstance(rounds, str):
@@ -206,5 +177,6 @@ def judge_results(words: str, inputs: Mapping[str, Any] | None = None,
         run.set(name, array)
     notes = [f"rounds {said}"] * bool(said) + ["arrays given"] * (inputs is not None or upstream is not None)
     judged = Rows(call("abl_judge_result", case, run))
-    return Verdicts(case.words, [_powerless(case, verdict_of(row, "parity", "; ".join(notes)))
+    had = {n: case.get(n) for n in case.names(INPUT)}
+    return Verdicts(case.words, [powerless(case, verdict_of(row, "parity", "; ".join(notes)), had)
                                  for row in judged.rows()])

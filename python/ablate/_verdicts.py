@@ -109,8 +109,8 @@ class Verdicts(Sequence[Verdict]):
         for reason in reasons:
             if reason not in REASONS:
                 raise Error(f"{reason} is no reason; they are {', '.join(REASONS)}")
-        passed = any(r.check == "parity" and r.verdict == "pass" for r in self._rows)
-        return passed and not self.failed and all(r in reasons for r in self.reasons.values())
+        judged = any(r.check == "parity" and r.verdict in ("pass", *reasons) for r in self._rows)
+        return judged and not self.failed and all(r in reasons for r in self.reasons.values())
 
     @property
     def _counts(self) -> str:

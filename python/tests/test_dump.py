@@ -303,6 +303,6 @@ def test_verdicts_in_a_notebook():
                              "note"]
     assert len(table.rows) == 1 + len(verdicts) and not verdicts.ok
     assert table.marked[1:] == [v.verdict == "fail" for v in verdicts]
-    assert "not passed" in verdicts._repr_html_()
+    assert ": not ok, " in verdicts._repr_html_()
     odd = ablate.Verdicts("<b>&", [ablate.Verdict("parity", "<i>", 0.0, 1.0, note='"<u>"')])
     assert Table(odd._repr_html_()).rows[1][1] == "<i>" and "&lt;b&gt;&amp;" in odd._repr_html_()

@@ -96,5 +96,7 @@ void case_changed(abl_case *c);
 int case_add_source(abl_case *c, const char *file);
 /* The case's inputs, rounded to its storage type for the backends; NULL after err_set(). */
 struct tensors *case_rounded(const abl_case *c);
+/* The inputs that a trial's words make, rounded likewise; NULL after err_set(). */
+struct tensors *case_drawn(const struct trial *t);
 
 #endif

@@ -71,7 +71,7 @@ static int are_set(const struct trial *t, const struct tensors *inputs)
 {
     const struct call on = call_on(&t->call, reference_of(t->type), NULL);
     struct tensors *drawn = case_drawn(t);
-    const int set = !drawn || given_differ(&on, inputs, drawn, "drawn");
+    const int set = !drawn || given_differ(&on, inputs, drawn, "drawn", 0);
 
     tensors_free(drawn);
     err_set("%s", ""); /* neither is an error */

@@ -71,9 +71,9 @@ void given_hash(const struct call *f, const struct tensors *t, char text[GIVEN_T
     snprintf(text, GIVEN_TEXT, "fnv1a64 %016" PRIx64, hash);
 }
 
-/* The first element that differs; -1: none does. */
+/* The first element that differs, of real numbers by more than `unit` times their size; -1: none does. */
 static int64_t first_other(const struct call *f, int arg, enum given which, const void *a,
-                           const void *b)
+                           const void *b, double unit)
 {
     const int64_t n = op_count(f, arg);
     const int whole = is_whole(f, arg, which), bytes = op_is_bytes(f, arg);
@@ -81,7 +81,9 @@ static int64_t first_other(const struct call *f, int arg, enum given which, cons
     const double *x = a, *y = b;
 
     for (int64_t i = 0; i < n; i++)
-        if (bytes ? c[i] != d[i] : bits_of(x[i], whole) != bits_of(y[i], whole))
+        if (bytes ? c[i] != d[i]
+                  : bits_of(x[i], whole) != bits_of(y[i], whole) &&
+                        (whole || !(fabs(x[i] - y[i]) <= unit * fabs(y[i]))))
             return i;
     return -1;
 }
@@ -92,14 +94,15 @@ static double element(const struct call *f, int arg, const void *values, int64_t
 }
 
 int given_differ(const struct call *f, const struct tensors *t, const struct tensors *drawn,
-                 const char *what)
+                 const char *what, int nearly)
 {
     char where[128];
 
     for (enum given g = 0; g < N_GIVEN; g++)
         for (int i = 0; i < f->op->n_args; i++) {
             const void *is = given_values(f, t, i, g), *was = given_values(f, drawn, i, g);
-            const int64_t at = is && was ? first_other(f, i, g, is, was) : -1;
+            const double unit = nearly ? 2 * types[call_type(f, i, g != GIVEN_INPUT)].unit : 0;
+            const int64_t at = is && was ? first_other(f, i, g, is, was, unit) : -1;
             if (at < 0)
                 continue;
             values_index(f, i, at, where, sizeof where);

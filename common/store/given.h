@@ -9,10 +9,11 @@
  * rounded. */
 enum { GIVEN_TEXT = 32 };
 void given_hash(const struct call *f, const struct tensors *t, char text[GIVEN_TEXT]);
-/* Nonzero after err_set(), "in/x has other values than ...: 0.5 at [2,3], not 0.25": the bits of one
- * of them are not those of `drawn`, which are `what` in words. */
+/* Nonzero after err_set(), "in/x is not ...: it has 0.5 at [2,3], not 0.25": the bits of one of them
+ * are not those of `drawn`, which are `what` in words.  With `nearly`, real numbers may be off by two
+ * roundings, as they are where another mathematical library drew them. */
 int given_differ(const struct call *f, const struct tensors *t, const struct tensors *drawn,
-                 const char *what);
+                 const char *what, int nearly);
 
 /* The groups in which a dump has them, and which of an argument's is in one; NULL: none. */
 enum given { GIVEN_INPUT, GIVEN_UPSTREAM, GIVEN_INITIAL, N_GIVEN };

@@ -484,30 +484,6 @@ abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kern
     return v;
 }
 
-void bounds_as_given(struct bounds *bounds, const abl_result *r)
-{
-    FOR_RESULTS (&r->call, i, grad)
-        if (X_OR_G(r->unit, i, grad) > 0)
-            bounds_given_in(bounds, i, grad, X_OR_G(r->unit, i, grad));
-}
-
-/* Every result that was set, against what it should be. */
-static int judge_given(const abl_result *r, struct bounds *bounds, const char *name,
-                       struct verdicts *list)
-{
-    bounds_as_given(bounds, r);
-    FOR_RESULTS (&r->call, i, grad) {
-        if (!X_OR_G(r->has, i, grad))
-            continue;
-        const struct tensor_pair pair = {&r->call, i, grad, tensors_values(r->t, i, grad),
-                                         truth_wants(bounds->truth, i, grad)};
-        if (check_within("parity", &pair, bounds, list))
-            return -1;
-        list->v[list->n - 1].backend = name;
-    }
-    return list->n ? 0 : err_set("of this result, nothing was set");
-}
-
 struct answer *answer_of(abl_case *c)
 {
     if (c->answer)
@@ -598,7 +574,7 @@ static abl_verdicts *judge_result(abl_case *c, const abl_result *r)
     if (truth)
         bounds_from(&bounds, &r->call, truth);
     bounds.thorough = truth && c->answer && c->answer->passing;
-    const int e = !truth || judge_given(r, &bounds, v->name, &v->list) || watch_stopped();
+    const int e = !truth || result_judge(r, &bounds, v->name, &v->list) || watch_stopped();
     truth_free(&own.truth);
     tensors_free(own.inputs);
     if (e) {

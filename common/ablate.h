@@ -146,23 +146,23 @@ int abl_words_tensor(const char *words, int i, struct abl_tensor *to);
  * not there, or `size` bytes are too few. */
 int abl_random(const char *op, uint64_t seed, int64_t i, char *words, int64_t size);
 
-/* The cases by which a function is judged that words name.  Where the words leave the length of an axis
- * open ("softmax", "attention mask=causal dtype=bf16") these are the cases of the operation's contract
+/* The cases by which a function is judged that words name.  Where the words leave the length of an input's
+ * axis open ("softmax", "attention mask=causal dtype=bf16") these are the cases of the operation's contract
  * that agree with them and have at most 10^8 FLOP, hard inputs among them, then drawn ones, without an
  * end; other parameters are as in the words, or their defaults.  Else they are that size, as its inputs
  * are drawn and in up to two other ways.  Case i has the words' seed plus i.  NULL as abl_case_new(). */
 typedef struct abl_campaign abl_campaign;
 abl_campaign *abl_campaign_new(const char *words);
-void abl_campaign_free(abl_campaign *c);
+void abl_campaign_free(abl_campaign *campaign);
 /* How many of its cases are not drawn; and whether the words leave a size open: 1, or 0. */
-int64_t abl_campaign_listed(const abl_campaign *c);
-int abl_campaign_is_open(const abl_campaign *c);
+int64_t abl_campaign_listed(const abl_campaign *campaign);
+int abl_campaign_is_open(const abl_campaign *campaign);
 /* The words of case i, from 0; the string is the campaign's, until it is asked again.  NULL after an
  * error: the operation refuses all cases that are drawn. */
-const char *abl_campaign_words(abl_campaign *c, int64_t i);
+const char *abl_campaign_words(abl_campaign *campaign, int64_t i);
 /* The words of a case that is smaller than that of these words, in the k-th way, from 0, in what the
  * campaign's words leave open.  Returns 1 after the last way, -1 as abl_random(). */
-int abl_campaign_smaller(abl_campaign *c, const char *words, int k, char *to, int64_t size);
+int abl_campaign_smaller(abl_campaign *campaign, const char *words, int k, char *to, int64_t size);
 
 /* A case from a trial in a dump, e.g. "e74.h5", "/trial/0003": its words, its
  * inputs and its output gradients. */

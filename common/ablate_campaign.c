@@ -35,53 +35,54 @@ abl_campaign *abl_campaign_new(const char *words)
     return c;
 }
 
-void abl_campaign_free(abl_campaign *c)
+void abl_campaign_free(abl_campaign *campaign)
 {
-    if (c)
-        campaign_free(&c->c);
-    free(c);
+    if (campaign)
+        campaign_free(&campaign->c);
+    free(campaign);
 }
 
-int64_t abl_campaign_listed(const abl_campaign *c)
+int64_t abl_campaign_listed(const abl_campaign *campaign)
 {
-    return IS_NULL(c, "campaign") ? -1 : c->c.n;
+    return IS_NULL(campaign, "campaign") ? -1 : campaign->c.n;
 }
 
-int abl_campaign_is_open(const abl_campaign *c)
+int abl_campaign_is_open(const abl_campaign *campaign)
 {
-    return IS_NULL(c, "campaign") ? -1 : c->c.open != 0;
+    return IS_NULL(campaign, "campaign") ? -1 : campaign->c.open != 0;
 }
 
-const char *abl_campaign_words(abl_campaign *c, int64_t i)
+const char *abl_campaign_words(abl_campaign *campaign, int64_t i)
 {
-    if (IS_NULL(c, "campaign"))
+    if (IS_NULL(campaign, "campaign"))
         return NULL;
     if (i < 0)
         return err_null("abl_campaign_words: there is no case %lld", (long long)i);
     if (call_begin())
         return NULL;
-    const int e = campaign_trial(&c->c, i, &c->t);
+    const int e = campaign_trial(&campaign->c, i, &campaign->t);
     call_end();
-    return e ? NULL : c->t.text;
+    return e ? NULL : campaign->t.text;
 }
 
-int abl_campaign_smaller(abl_campaign *c, const char *words, int k, char *to, int64_t size)
+int abl_campaign_smaller(abl_campaign *campaign, const char *words, int k, char *to, int64_t size)
 {
-    if (IS_NULL(c, "campaign") || IS_NULL(words, "string of words") || IS_NULL(to, "text"))
+    if (IS_NULL(campaign, "campaign") || IS_NULL(words, "string of words") ||
+        IS_NULL(to, "destination"))
         return -1;
     struct trial of;
     if (call_begin())
         return -1;
     const int e = words_parse(words, &of);
-    const int same = !e && of.call.op == c->c.asked.call.op;
-    const int made = same ? campaign_smaller(&c->c, &of, k, &c->t) : 0;
+    const int same = !e && of.call.op == campaign->c.asked.call.op;
+    const int made = same ? campaign_smaller(&campaign->c, &of, k, &campaign->t) : 0;
     call_end();
     if (e || !made)
         return e      ? -1
                : same ? 1
                       : err_set("abl_campaign_smaller: words of another operation: %s", words);
-    if (size <= (int64_t)strlen(c->t.text))
+    if (size <= (int64_t)strlen(campaign->t.text))
         return err_set("%lld bytes are too few for the words of a case", (long long)size);
-    strcpy(to, c->t.text);
+    strcpy(to, campaign->t.text);
     return 0;
 }

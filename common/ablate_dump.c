@@ -12,6 +12,8 @@
 #include "common/base/h5.h"
 #include "common/base/quote.h"
 #include "common/call/values.h"
+#include "common/run/input.h"
+#include "common/store/given.h"
 #include "common/store/store.h"
 
 /* A result as the store takes it: without what was not set. */
@@ -49,6 +51,33 @@ struct taken {
     struct tensors some[MAX_RAN];
 };
 
+/* The case's inputs as its words make them, rounded; NULL after err_set(). */
+struct tensors *case_drawn(const struct trial *t)
+{
+    const struct call on = call_on(&t->call, reference_of(t->type), NULL);
+    struct tensors *drawn = tensors_new(&t->call);
+
+    if (drawn && input_fill(t, drawn, NULL)) {
+        tensors_free(drawn);
+        return NULL;
+    }
+    if (drawn)
+        tensors_round(drawn, &on);
+    return drawn;
+}
+
+/* Are these, rounded, not what its words make? */
+static int are_set(const struct trial *t, const struct tensors *inputs)
+{
+    const struct call on = call_on(&t->call, reference_of(t->type), NULL);
+    struct tensors *drawn = case_drawn(t);
+    const int set = !drawn || given_differ(&on, inputs, drawn, "drawn", 0);
+
+    tensors_free(drawn);
+    err_set("%s", ""); /* neither is an error */
+    return set;
+}
+
 static int write_dump(const char *file, const abl_case *c, const abl_result *const *results, int n,
                       const abl_verdicts *v)
 {
@@ -83,6 +112,7 @@ static int write_dump(const char *file, const abl_case *c, const abl_result *con
         r->failed = abl_failed(v);
     }
     r->inputs = case_rounded(c);
+    r->inputs_set = r->inputs && are_set(&trial, r->inputs);
     struct store *s = r->inputs ? store_open(&x, STORE_REPLACE | STORE_WHOLE) : NULL;
     int e = !s || store_write(s, 0, r);
     if (s) {

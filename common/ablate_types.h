@@ -56,6 +56,9 @@ int result_rounds_in(abl_result *r, int64_t group);
 struct answer *answer_of(abl_case *c);
 /* The bounds become those of the types in which the result says that it is given. */
 void bounds_as_given(struct bounds *bounds, const abl_result *r);
+/* Verdicts on every result that was set, of the program of that name; nonzero after err_set(). */
+int result_judge(const abl_result *r, struct bounds *bounds, const char *name,
+                 struct verdicts *list);
 
 struct abl_verdicts {
     struct verdicts list;
@@ -96,5 +99,7 @@ void case_changed(abl_case *c);
 int case_add_source(abl_case *c, const char *file);
 /* The case's inputs, rounded to its storage type for the backends; NULL after err_set(). */
 struct tensors *case_rounded(const abl_case *c);
+/* The inputs that a trial's words make, rounded likewise; NULL after err_set(). */
+struct tensors *case_drawn(const struct trial *t);
 
 #endif

@@ -14,6 +14,7 @@
 #include "common/report/report.h"
 #include "common/store/check_rows.h"
 #include "experiments/judge.h"
+#include "experiments/unchanged.h"
 
 enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, INTERRUPTED = 130 };
 enum { MAX_GIVEN = MAX_RAN - YARDSTICK - 1, MAX_NAME = 48, MAX_PATH = 200 };
@@ -29,6 +30,9 @@ struct judging {
     const struct judge_words *w;
     const volatile int *stop;
     struct report *report;
+    const struct names *all; /* the programs that gave results of any trial */
+    const struct note *note; /* of each trial, what could not be checked */
+    int missing;             /* results of all trials */
     struct result r;
     abl_case *c;
     abl_result *given[MAX_GIVEN];
@@ -189,9 +193,32 @@ static char *copy_of(const char *text)
     return !text || copy ? copy : err_null("no memory for a text");
 }
 
+/* Is it in the list of names, between commas? */
+static int is_listed(const char *list, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (const char *at = list; at && *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == n && strncmp(at, name, n) == 0)
+            return 1;
+    return 0;
+}
+
+static const char TRIALS[] = "trials", GRADIENTS[] = "gradients"; /* words of --partial */
+
+/* Something of a program is not there: skipped where it may be absent, else missing. */
+static void note_absent(struct judging *j, const char *name, const char *why, int may_be)
+{
+    if (may_be)
+        result_skip(&j->r, name, why);
+    else
+        result_miss(&j->r, name, why);
+}
+
 /* Results that it did not give: saved tensors are its own affair. */
 static void note_missing(struct judging *j, const abl_result *g, const char *name)
 {
+    const char *partial = j->w->partial;
     char tensor[32], why[80];
 
     FOR_RESULTS (&g->call, a, grad) {
@@ -199,8 +226,26 @@ static void note_missing(struct judging *j, const abl_result *g, const char *nam
             continue;
         tensor_name(g->call.op, a, grad, tensor);
         snprintf(why, sizeof why, "%s is not given", tensor);
-        result_skip(&j->r, name, why);
+        note_absent(j, name, why,
+                    is_listed(partial, tensor) || (grad && is_listed(partial, GRADIENTS)));
     }
+}
+
+static int has_name(const struct names *names, const char *name)
+{
+    for (int k = 0; k < names->n; k++)
+        if (strcmp(names->name[k], name) == 0)
+            return 1;
+    return 0;
+}
+
+/* Programs that gave results of another trial, and none of this one. */
+static void note_left_out(struct judging *j, const struct names *names)
+{
+    for (int k = 0; k < j->all->n; k++)
+        if (!has_name(names, j->all->name[k]))
+            note_absent(j, j->all->name[k], "the trial has no results of it",
+                        is_listed(j->w->partial, TRIALS));
 }
 
 /* ---- a trial ---- */
@@ -245,6 +290,46 @@ static int ask_passing(struct judging *j, int n)
     return *all && !(j->r.passing = copy_of(abl_passing(j->c, all, declaring(j, n)))) ? -1 : 0;
 }
 
+enum { TELLING = 16 };
+
+/* Has a result the oracle's bits in every element, of which so many are no float that its program cannot
+ * have computed them in its type?  It was copied, or computed in double and not rounded. */
+static int is_oracles(const double *x, const double *oracle, int64_t n)
+{
+    int64_t wide = 0;
+
+    if (!same_bits(x, oracle, n))
+        return 0;
+    for (int64_t i = 0; i < n && wide < TELLING; i++)
+        wide += x[i] != (double)(float)x[i] && x[i] == x[i];
+    return wide == TELLING;
+}
+
+/* Nonzero after err_set(): a result of program k is one of these. */
+static int refuse_oracles(const struct judging *j, int k)
+{
+    const abl_result *g = j->given[k];
+    const struct call *f = &g->call;
+    const struct tensors *oracle = j->c->answer->truth.oracle;
+    char tensor[32];
+
+    if (!oracle || j->c->trial.type == F64)
+        return 0;
+    FOR_RESULTS (f, a, grad) {
+        const double *x = X_OR_G(g->has, a, grad) ? tensors_result(g->t, a, grad) : NULL;
+        const double *y = tensors_result(oracle, a, grad);
+        const enum dtype type = (enum dtype)(grad ? f->grad_type[a] : f->type[a]);
+        if (!x || !y || !(f->op->arg[a].flags & (IN | OUT)) || types[type].unit == 0 ||
+            !is_oracles(x, y, op_count(f, a)))
+            continue;
+        tensor_name(f->op, a, grad, tensor);
+        return err_set("%s: %s has the bits of ref64, which %s cannot hold: give the values that "
+                       "your program has, and store those computed in double rounded to %s",
+                       g->name, tensor, types[type].name, types[type].name);
+    }
+    return 0;
+}
+
 /* The verdicts on one program; nonzero after err_set(). */
 static int judge_one(struct judging *j, const abl_dump *d, int i, const char *name)
 {
@@ -252,7 +337,7 @@ static int judge_one(struct judging *j, const abl_dump *d, int i, const char *na
     abl_result *g = j->given[k];
 
     j->r.n_ran++;
-    if (!(j->verdicts[k] = abl_judge_result(j->c, g)))
+    if (!(j->verdicts[k] = abl_judge_result(j->c, g)) || refuse_oracles(j, k))
         return -1;
     for (int a = 0; a < MAX_ARGS; a++) {
         j->set[k].x[a] = g->has.x[a] ? g->t->x[a] : NULL;
@@ -314,8 +399,9 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
     for (int k = 0; !e && k < names->n; k++)
         e = judge_one(j, d, i, names->name[k]);
     abl_dump_free(d);
-    if (!names->n)
-        result_skip(&j->r, j->w->as ? j->w->as : "results", "the trial has none");
+    note_left_out(j, names);
+    if (*j->note[i].text)
+        result_skip(&j->r, "the dump", j->note[i].text);
     if (!e && names->n) {
         j->r.ran[ORACLE].t = j->c->answer->truth.oracle;
         j->r.ran[YARDSTICK].t = j->c->answer->truth.yard;
@@ -342,12 +428,26 @@ static int read_trial(const abl_dump *d, int i, struct trial *t)
                                      : words_parse(line, t);
 }
 
+/* Adds the names that are not among them; nonzero after err_set(). */
+static int add_names(struct names *all, const struct names *more)
+{
+    for (int k = 0; k < more->n; k++) {
+        if (has_name(all, more->name[k]))
+            continue;
+        if (all->n == MAX_GIVEN)
+            return err_set("results of more than %d programs", MAX_GIVEN);
+        strcpy(all->name[all->n++], more->name[k]);
+    }
+    return 0;
+}
+
 /* All trials of the dump, and who gave results of each. */
-static int read_trials(const struct judge_words *w, struct experiment *x, struct names **names)
+static int read_trials(const struct judge_words *w, struct experiment *x, struct names **names,
+                       struct names *all)
 {
     abl_dump *d = abl_dump_open(w->file);
     struct abl_member m;
-    int e = !d, any = 0;
+    int e = !d;
 
     while (!e && abl_dump_member(d, "/trial", x->n, &m) == 0)
         x->n++;
@@ -355,17 +455,28 @@ static int read_trials(const struct judge_words *w, struct experiment *x, struct
                !(*names = calloc((size_t)x->n + 1, sizeof **names))))
         e = err_set("no memory for %d trials", x->n);
     for (int i = 0; !e && i < x->n; i++) {
-        e = read_trial(d, i, &x->trial[i]) || find_names(w, d, i, &x->trial[i], &(*names)[i]);
-        any += !e && (*names)[i].n;
+        struct names *its = &(*names)[i];
+        e = read_trial(d, i, &x->trial[i]) || find_names(w, d, i, &x->trial[i], its) ||
+            add_names(all, its);
     }
     abl_dump_free(d);
-    if (!e && !any)
+    if (!e && !all->n)
         e = w->as ? err_set("%s: no trial has results of %s, a group /trial/NNNN/%s", w->file,
                             w->as, w->as)
                   : err_set("%s: no trial has results of another program, a group "
                             "/trial/NNNN/NAME",
                             w->file);
     return e ? -1 : 0;
+}
+
+/* The verdicts take the place of all earlier ones on the same programs, whoever wrote them. */
+static int keep_verdicts(const struct judging *j, int i, const struct verdicts *list)
+{
+    const char *name[MAX_GIVEN];
+
+    for (int k = 0; k < j->all->n; k++)
+        name[k] = j->all->name[k];
+    return checks_add(j->w->file, i, list, &(struct programs){name, j->all->n});
 }
 
 /* Nonzero: an error, which is in the report.  Nothing is kept of a trial in which an early end was asked
@@ -379,25 +490,93 @@ static int judge_and_keep(struct judging *j, const struct trial *t, int i,
         return 0;
     if (!e) {
         report_trial(j->report, i, &j->r);
-        e = j->r.verdicts.n && checks_add(j->w->file, i, &j->r.verdicts);
+        e = keep_verdicts(j, i, &j->r.verdicts);
+    } else {
+        report_error(j->report, i, err_text());
+        return keep_verdicts(j, i, &(struct verdicts){.n = 0}), 1;
     }
     if (e)
         report_error(j->report, i, err_text());
     return e != 0;
 }
 
+/* Of each trial, how many results of other programs were judged, be it well or ill. */
+static int count_judged(const struct result *r)
+{
+    return r->verdicts.n - verdicts_unjudged(&r->verdicts, 0);
+}
+
+/* An operation none of whose results was judged has not passed; returns how many there are. */
+static int note_unjudged(const struct judging *j, const struct experiment *x, const int *judged)
+{
+    int n = 0;
+
+    for (int i = 0; i < x->n; i++) {
+        const struct op *o = x->trial[i].call.op;
+        int first = 1, sum = 0;
+        for (int k = 0; k < x->n; k++)
+            if (x->trial[k].call.op == o) {
+                first = first && k >= i;
+                sum += judged[k];
+            }
+        if (!first || sum)
+            continue;
+        report_note(j->report, "%s: no result of it was judged: that is no pass", o->name);
+        n++;
+    }
+    return n;
+}
+
 static int judge_trials(struct judging *j, const struct experiment *x, const struct names *names)
 {
-    int errors = 0;
+    int errors = 0, *judged = calloc((size_t)x->n + 1, sizeof *judged);
 
+    if (!judged)
+        return err_set("no memory for %d trials", x->n), BAD_INPUT;
     report_head_judged(j->report, j->w->file, j->w->as);
     for (int i = 0; i < x->n && !*j->stop; i++) {
-        errors += judge_and_keep(j, &x->trial[i], i, &names[i]);
+        const int e = judge_and_keep(j, &x->trial[i], i, &names[i]);
+        judged[i] = e ? 1 : count_judged(&j->r); /* an error is reported as one */
+        j->missing += j->r.missing;
+        errors += e;
         end_trial(j);
         j->c = NULL;
     }
+    const int none = *j->stop ? 0 : note_unjudged(j, x, judged);
     const int failed = report_end(j->report, j->w->file, *j->stop);
-    return *j->stop ? INTERRUPTED : errors ? BAD_INPUT : failed ? CHECK_FAILED : GOOD;
+    free(judged);
+    return *j->stop                       ? INTERRUPTED
+           : errors                       ? BAD_INPUT
+           : failed || none || j->missing ? CHECK_FAILED
+                                          : GOOD;
+}
+
+/* Is it a result of an operation in the dump? */
+static int is_result(const struct experiment *x, const char *name)
+{
+    for (int i = 0; i < x->n; i++) {
+        const struct call *f = &x->trial[i].call;
+        int grad;
+        const int arg = tensor_find(f->op, name, &grad);
+        if (arg >= 0 && op_results(f, arg, grad))
+            return 1;
+    }
+    return 0;
+}
+
+/* The words of --partial name something.  Nonzero after err_set(). */
+static int check_partial(const struct judge_words *w, const struct experiment *x)
+{
+    char name[64];
+
+    for (const char *at = w->partial; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+        if (strcmp(name, TRIALS) != 0 && strcmp(name, GRADIENTS) != 0 && !is_result(x, name))
+            return err_set("--partial %s: the dump has no such result; it takes names as d_x, and "
+                           "the words %s and %s",
+                           name, GRADIENTS, TRIALS);
+    }
+    return 0;
 }
 
 /* A name that `--as` cannot have. */
@@ -414,30 +593,57 @@ static int check_words(const struct judge_words *w)
     return 0;
 }
 
+/* The dump is what it was but for results, and here are its trials and these.  Nonzero: after err_set(),
+ * or stopped. */
+static int read_dump(struct judging *j, struct experiment *x, struct names **names,
+                     struct names *all)
+{
+    int n;
+
+    if (check_words(j->w) || !(j->note = unchanged(j->w->file, &n, j->stop)))
+        return -1;
+    j->all = all;
+    return read_trials(j->w, x, names, all) || check_partial(j->w, x);
+}
+
+static int judge_dump(struct judging *j, struct experiment *x, const struct names *names)
+{
+    const struct judge_words *w = j->w;
+    int status = BAD_INPUT;
+
+    abl_stop_when(j->stop);
+    j->report =
+        report_new(x, stdout, (w->tsv ? REPORT_TSV : 0) | (w->verbose ? REPORT_VERBOSE : 0));
+    if (j->report) {
+        status = judge_trials(j, x, names);
+        err_set("%s", ""); /* each error is in the report */
+    }
+    abl_stop_when(NULL);
+    report_free(j->report);
+    return status;
+}
+
 int judge_command(const struct judge_words *w, const volatile int *stop)
 {
     struct experiment x = {.name = "judge", .device = -1, .checks = CHECK_PARITY};
-    struct names *names = NULL;
+    struct names *names = NULL, *all = calloc(1, sizeof *all);
     struct judging *j = calloc(1, sizeof *j); /* large for the stack */
     int status = BAD_INPUT;
 
-    if (!j)
+    if (!j || !all) {
         err_set("no memory for a result");
-    else if (!check_words(w) && !read_trials(w, &x, &names)) {
+    } else {
         j->w = w;
         j->stop = stop;
-        abl_stop_when(stop);
-        j->report =
-            report_new(&x, stdout, (w->tsv ? REPORT_TSV : 0) | (w->verbose ? REPORT_VERBOSE : 0));
-        if (j->report) {
-            status = judge_trials(j, &x, names);
-            err_set("%s", ""); /* each error is in the report */
-        }
-        abl_stop_when(NULL);
-        report_free(j->report);
+        if (!read_dump(j, &x, &names, all))
+            status = judge_dump(j, &x, names);
+        else if (*stop)
+            status = INTERRUPTED;
+        free((void *)j->note);
     }
     free(names);
     free(x.trial);
+    free(all);
     free(j);
     return status;
 }

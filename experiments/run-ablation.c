@@ -45,7 +45,7 @@ static const char usage[] =
     "       run-ablation --random N [--from K] [--seed S] [--op OP] [--checks LIST]\n"
     "                    [--judge sampled]\n"
     "       run-ablation --inputs 'OP KEY=VALUE...' -o FILE.h5\n"
-    "       run-ablation judge FILE.h5 [--as NAME] [--tsv] [--verbose]\n"
+    "       run-ablation judge FILE.h5 [--as NAME] [--partial NAMES] [--tsv] [--verbose]\n"
     "       run-ablation --report FILE.h5 [-o FILE.html]\n"
     "       run-ablation --summary FILE.h5 [--by KEY,KEY...] [--csv]\n"
     "       run-ablation --decode PARAMETERS BITS GB/S\n"
@@ -80,6 +80,8 @@ static const char usage[] =
     "      judge FILE.h5    judge what other programs wrote beside these inputs, each into its\n"
     "                       groups /trial/NNNN/NAME; the verdicts go into the file\n"
     "      --as NAME    ... of this program alone\n"
+    "      --partial NAMES  ... these results, as d_x,lse, may be absent; gradients: all of them;\n"
+    "                       trials: all of a trial's; others that are missing are exit status 1\n"
     "      --report FILE.h5     write one page of HTML on what is in a dump, FILE.html or as -o\n"
     "                       says: plan, verdicts, times, roofline, ladders; nothing runs\n"
     "      --summary FILE.h5    compare the settings in a dump: mean and standard deviation of\n"
@@ -405,8 +407,8 @@ static int parse_judge(int argc, char **argv, struct options *o)
         return err_set("judge takes one file; %s is another", argv[optind]);
     o->judge.tsv = o->tsv;
     o->judge.verbose = o->verbose;
-    if (o->given != (o->judge.as != NULL) + o->tsv + o->verbose)
-        return err_set("judge takes only --as, --tsv and --verbose beside it");
+    if (o->given != (o->judge.as != NULL) + (o->judge.partial != NULL) + o->tsv + o->verbose)
+        return err_set("judge takes only --as, --partial, --tsv and --verbose beside it");
     return o->tsv && o->verbose
                ? err_set("--tsv has a record for each check already; leave out --verbose")
                : 0;
@@ -467,8 +469,8 @@ static int parse_operands(int argc, char **argv, struct options *o)
         o->file = argv[optind++];
     if (o->file && strcmp(o->file, "judge") == 0 && !o->list)
         return parse_judge(argc, argv, o);
-    if (o->judge.as)
-        return err_set("--as belongs to run-ablation judge");
+    if (o->judge.as || o->judge.partial)
+        return err_set("%s belongs to run-ablation judge", o->judge.as ? "--as" : "--partial");
     if (check_alone(o))
         return -1;
     if (optind < argc)
@@ -511,6 +513,7 @@ enum {
     OPT_JUDGE,
     OPT_INPUTS,
     OPT_AS,
+    OPT_PARTIAL,
     OPT_REPORT,
     OPT_SUMMARY,
     OPT_BY,
@@ -538,6 +541,7 @@ static const struct option known[] = {
     {"judge", required_argument, NULL, OPT_JUDGE},
     {"inputs", required_argument, NULL, OPT_INPUTS},
     {"as", required_argument, NULL, OPT_AS},
+    {"partial", required_argument, NULL, OPT_PARTIAL},
     {"report", required_argument, NULL, OPT_REPORT},
     {"summary", required_argument, NULL, OPT_SUMMARY},
     {"by", required_argument, NULL, OPT_BY},
@@ -587,6 +591,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_JUDGE: o->random.judge = optarg; break;
         case OPT_INPUTS: o->inputs = optarg; break;
         case OPT_AS: o->judge.as = optarg; break;
+        case OPT_PARTIAL: o->judge.partial = optarg; break;
         case OPT_REPORT: o->report = optarg; break;
         case OPT_SUMMARY: o->summary.file = optarg; break;
         case OPT_BY: o->summary.by = optarg; break;

@@ -50,9 +50,16 @@ ok 'with its place and bound' matches 'mine parity, d_x: [a-z ]* off by 2 at \[.
 ok 'and the command that judges again' says 'again: run-ablation judge s.h5'
 ok 'its rows take the place of the earlier ones' holds 'sorted(rows) == [("mine", "d_x", "fail"), ("mine", "y", "pass")] and t.attrs["failed"] == 1'
 wrote 't["mine/y"] = right; t["theirs/y"] = 0 * right'
-ok 'one program of two' exits 0 judge s.h5 --as mine
+ok 'one program of two' exits 1 judge s.h5 --as mine
 ok 'a result that is not there is no pass' says 'mine: d_x is not given'
-ok 'it is counted as skipped' says '1 checks, 0 failed, 1 skipped'
+ok 'it is counted as missing' says '1 checks, 0 failed, 0 skipped, 1 missing'
+ok 'unless it may be absent' exits 0 judge s.h5 --as mine --partial y,d_x
+ok 'then it is counted as skipped' says '1 checks, 0 failed, 1 skipped'
+ok 'and so may all gradients' exits 0 judge s.h5 --as mine --partial gradients
+ok 'but not by the name of another result' exits 1 judge s.h5 --as mine --partial y
+ok 'nor by one that is none' exits 2 judge s.h5 --as mine --partial d_y
+ok 'which is said' says '--partial d_y: the dump has no such result'
+ok '--partial alone' exits 2 --partial d_x -t relu
 ok 'both' exits 1 judge s.h5 --tsv
 ok 'as records' says 'theirs	given	parity	y	'
 ok 'with what is not given' says '# 1: theirs: d_x is not given'
@@ -71,7 +78,7 @@ wrote 't["mine/y"] = right[:, 1:]; t["mine/d/x"] = d_right'
 ok 'another shape is bad input' exits 2 judge s.h5 --as mine
 ok 'named' says 'y has another shape: it is [5,6], not [5,7]'
 wrote 't["mine/y"] = right; t["mine/Y"] = right; t["mine/d/z"] = right'
-ok 'a dataset that is no result' exits 0 judge s.h5 --as mine
+ok 'a dataset that is no result' exits 0 judge s.h5 --as mine --partial gradients
 ok 'is named' says 'mine: Y is no result of softmax'
 ok 'and so is a gradient' says 'mine: d/z is no gradient of softmax'
 wrote 't["mine/y"] = right * numpy.nan'
@@ -164,11 +171,12 @@ ok 'has three numbers more' matches "	parity	y	.*	pass	16384	16384	[a-z ]*	$numb
 ok 'or none where there are no rows' matches "	parity	d_w	.*	pass	256	256	[a-z ]*	$number		$number	rmsnorm "
 ok 'named in the first line' matches '	distance	sees	sees_row	sees_element	line$'
 ok 'two programs' gave 't["mine/y"] = y; t["mine/d/x"] = dx; t["theirs/y"] = y'
-ok 'have in common' exits 0 judge norm.h5 --verbose
-ok 'results by which gradients may be wrong' matches '^      would pass  dw has all rows but the last$'
+ok 'have in common' exits 1 judge norm.h5 --verbose
+ok 'results of which eps shows nothing' matches '^      would pass  eps = 0$'
+ok 'and no mistake of a gradient that one of them lacks' silent 'would pass  dw has'
 ok 'and of which d_y is no input' silent 'would pass  d_y'
 ok 'or nothing' gave 't["mine/y"] = y; t["theirs/d/x"] = dx'
-ok 'and are judged' exits 0 judge norm.h5 --verbose
+ok 'and are judged' exits 0 judge norm.h5 --verbose --partial y,d_x,d_w
 ok 'by what verdicts see alone' matches '^      sees      theirs given, d_x: '
 ok 'and not by what would pass' silent 'would pass'
 cp "$srcdir/tests/ablate-1.h5" earlier.h5
@@ -177,8 +185,9 @@ chmod u+w earlier.h5
 import h5py
 with h5py.File('earlier.h5', 'r+') as f:
     for t in f['trial'].values():
-        t['mine/y'] = t['ref64/y'][...]" >out 2>&1
-ok 'results in an earlier dump' exits 0 judge earlier.h5 --verbose
+        t['mine/y'] = t['ref64/y'][...].astype('f4')" >out 2>&1
+ok 'results in an earlier dump' exits 0 judge earlier.h5 --verbose --partial gradients
+ok 'whose inputs cannot be drawn again' says 'an earlier version drew them, and kept no hash: not checked'
 ok 'say what they see' matches '^      sees      mine given, y: '
 ok 'and what would pass as them' matches '^      would pass  '
 ok 'and have a summary' exits 0 --summary earlier.h5
@@ -234,7 +243,7 @@ with h5py.File('own.h5', 'r+') as f:
     $1" >out 2>&1 && exits 2 judge own.h5 && says "$2"
 }
 ok 'a name that is too long is refused' refuses_unseen "t['$long/y'] = t['in/x'][...]" '... has 130 bytes, at most 127 are read'
-ok 'and a link that leads nowhere' refuses_unseen "t['theirs'] = h5py.ExternalLink('nothing.h5', '/')" 'theirs cannot be opened'
+ok 'and a link that leads nowhere' refuses_unseen "t['theirs'] = h5py.ExternalLink('nothing.h5', '/')" 'theirs is a link into another file'
 # judged WORDS: as a run of these leaves it, with one program's results more.
 judged() {
     exits 0 -t "$1" -o run.h5 --force && "$PYTHON" -c "
@@ -242,12 +251,251 @@ import h5py
 with h5py.File('run.h5', 'r+') as f:
     t = f['trial/0001']
     assert '$2' in t, list(t)
-    t['mine/y'] = t['ref64/y' if 'ref64' in t else 'in/x'][...]" >out 2>&1 && "$program" judge run.h5 >out 2>&1
+    t['mine/y'] = t['ref64/y' if 'ref64' in t else 'in/x'][...].astype('f4')" >out 2>&1 && "$program" judge run.h5 >out 2>&1
     test $? -lt 2
 }
 ok "ablate's own groups are in nobody's way" judged 'softmax rows=5 columns=7 repeats=0' ref32
 ok 'nor initial gradients' judged 'softmax rows=5 columns=7 repeats=0 accumulate=yes' dinit
 ok 'nor tables' judged 'softmax rows=5 columns=7 measure=time' time
+
+# ---- what a file may not do ----
+
+# Two trials with right results of `mine`, in float, and of ref64 in the second file.
+words='softmax rows=16 columns=8 accumulate=yes seed=1,2'
+filled() {
+    "$PYTHON" -c "
+import h5py, numpy
+with h5py.File('$1', 'r+') as f:
+    for t in f['trial'].values():
+        x, dy, dx = (t[n][...].astype(float) for n in ('in/x', 'dout/y', 'dinit/x'))
+        e = numpy.exp(x - x.max(-1, keepdims=True))
+        y = e / e.sum(-1, keepdims=True)
+        t['mine/y'] = y.astype('f4')
+        t['mine/d/x'] = (dx + y * (dy - (dy * y).sum(-1, keepdims=True))).astype('f4')" >out 2>&1
+}
+ok 'inputs of two trials' exits 0 --inputs "$words" -o honest.h5
+filled honest.h5
+ok 'and a run of them' exits 0 -t "$words repeats=0 checks=parity" -o ran.h5
+filled ran.h5
+ok 'honest results beside the inputs' exits 0 judge honest.h5
+ok 'pass' says '4 checks, 0 failed, 0 skipped'
+ok 'and beside a run' exits 0 judge ran.h5
+# changed FILE PYTHON: FILE becomes cheat.h5 with these changes; t and u are its trials.
+changed() {
+    cp "$1" cheat.h5
+    "$PYTHON" -c "
+import h5py, numpy
+with h5py.File('cheat.h5', 'r+') as f:
+    t, u = f['trial/0001'], f['trial/0002']
+    $2" >out 2>&1
+}
+# refused SENTENCE PYTHON [FILE]: that is bad input, said in one sentence; nothing is judged.
+refused() {
+    changed "${3-honest.h5}" "$2" && exits 2 judge cheat.h5 && says "$1" && test "$(wc -l <out)" = 1
+}
+# exits_with STATUS SENTENCE PYTHON OPTIONS...: so ends the judgement of a changed file.
+exits_with() {
+    status=$1 sentence=$2 code=$3
+    shift 3
+    changed honest.h5 "$code" && exits "$status" judge cheat.h5 "$@" && says "$sentence"
+}
+ok 'inputs that were changed' refused 'trial 1: in/x is not what its line draws: it has 0 at [3,4], not ' \
+    't["in/x"][3,4] = 0'
+ok 'upstream gradients' refused 'trial 2: dout/y is not what its line draws: it has 0 at [0,1], not ' \
+    'u["dout/y"][0,1] = 0'
+ok 'initial gradients' refused 'trial 1: dinit/x is not what its line draws: it has 7 at [15,7], not ' \
+    't["dinit/x"][15,7] = 7'
+ok 'a bit of one value' refused 'trial 1: in/x is not what its line draws' \
+    'x = t["in/x"][...]; x[2,2] = numpy.nextafter(x[2,2], numpy.float32(9)); t["in/x"][...] = x'
+ok 'inputs beside a run' refused 'trial 1: in/x is not what its line draws' 't["in/x"][...] = 1' ran.h5
+ok 'inputs of another seed' refused 'trial 1: in/x is not what its line draws' 't["in/x"][...] = u["in/x"][...]'
+ok 'inputs that were taken out' refused 'trial 1: in/x is not there' \
+    'del t["in/x"]; t["in/z"] = u["in/x"][...]; t.move("in/z", "z")'
+ok 'inputs of another shape' refused 'x has another shape: it is [2,8], not [16,8]' \
+    'x = t["in/x"][:2]; del t["in/x"]; t["in/x"] = x'
+ok 'the hash of what is given' refused 'in, dout or dinit is not what was written: the hash is fnv1a64 ' \
+    't.attrs["given"] = u.attrs["given"]'
+for edit in 'rows=16/rows=2' 'fill=normal/fill=masked' 'dtype=fp32/dtype=bf16' 'seed=1/seed=3' 'scale=1/scale=0' \
+    'input=nonzero/input=normal' ' accumulate=yes/'; do
+    ok "a line that was changed: $edit" refused 'the lines of its trials are not those that were written' \
+        "t.attrs['line'] = t.attrs['line'].replace(*'$edit'.split('/'))"
+    ok 'without the hash of the lines' refused 'holds another plan than its attribute ini says: trial 1 is ' \
+        "t.attrs['line'] = t.attrs['line'].replace(*'$edit'.split('/')); del f.attrs['plan']"
+done
+ok 'line and plan together' refused 'the lines of its trials are not those that were written' \
+    'f.attrs["ini"] = f.attrs["ini"].replace("16", "2")
+    for v in t, u: v.attrs["line"] = v.attrs["line"].replace("rows=16", "rows=2")'
+ok 'the plan alone' refused 'holds another plan than its attribute ini says: trial 1 is ' \
+    'f.attrs["ini"] = f.attrs["ini"].replace("16", "2")'
+ok 'a plan of fewer trials' refused 'holds another plan than its attribute ini says: of 2 trials, not 1' \
+    'f.attrs["ini"] = f.attrs["ini"].replace("1,2", "1")'
+ok 'an attribute that repeats a size' refused 'trial 1: its attribute rows is not what its line says' \
+    't.attrs["rows"] = 2'
+ok 'or a choice' refused 'trial 2: its attribute fill is not what its line says' 'u.attrs["fill"] = "masked"'
+ok 'or the source of inputs' refused 'trial 2: its attribute input is not what its line says' \
+    'u.attrs["input"] = "normal"'
+ok 'a trial that was deleted' refused 'trial 2 of 2, /trial/0002, is not there' 'del f["trial/0002"]'
+ok 'and is not counted' refused 'the lines of its trials are not those that were written' \
+    'del f["trial/0002"]; f.attrs["n_trials"] = 1'
+ok 'without the hash' refused 'holds another plan than its attribute ini says: of 1 trials, not 2' \
+    'del f["trial/0002"], f.attrs["plan"]; f.attrs["n_trials"] = 1'
+ok 'a trial that was renamed' refused 'trial 1 of 2, /trial/0001, is not there' 'f.move("trial/0001", "trial/0003")'
+ok 'or moved away' refused 'trial 2 of 2, /trial/0002, is not there' 'f.move("trial/0002", "kept")'
+ok 'trials that changed places' refused 'the lines of its trials are not those' \
+    'f.move("trial/0001", "x"); f.move("trial/0002", "trial/0001"); f.move("x", "trial/0002")'
+ok 'a trial more' refused '/trial has 3 members, and the plan 2 trials' 'f.copy("trial/0002", "trial/0003")'
+ok 'a trial that is a link' refused '/trial/0002 is a soft link' \
+    'del f["trial/0002"]; f["trial/0002"] = h5py.SoftLink("/trial/0001")'
+
+soft='y is a soft link: each program writes its values into datasets of its own'
+ok 'a soft link to the oracle' refused "/trial/0001/mine/$soft" \
+    'del t["mine/y"]; t["mine/y"] = h5py.SoftLink("/trial/0001/ref64/y")' ran.h5
+ok 'to an input' refused "/trial/0001/mine/$soft" 'del t["mine/y"]; t["mine/y"] = h5py.SoftLink("/trial/0001/in/x")'
+ok 'to another trial' refused "/trial/0001/mine/$soft" \
+    'del t["mine/y"]; t["mine/y"] = h5py.SoftLink("/trial/0002/mine/y")'
+ok 'of a gradient' refused '/trial/0001/mine/d/x is a soft link' \
+    'del t["mine/d/x"]; t["mine/d/x"] = h5py.SoftLink("/trial/0001/ref64/d/x")' ran.h5
+ok 'of an input' refused '/trial/0001/in/x is a soft link' \
+    'f["x"] = t["in/x"][...]; del t["in/x"]; t["in/x"] = h5py.SoftLink("/x")'
+ok 'of all results, to the oracle' refused '/trial/0001/theirs is a soft link' \
+    't["theirs"] = h5py.SoftLink("/trial/0001/ref64")' ran.h5
+ok 'or another program' refused '/trial/0001/theirs is a soft link' 't["theirs"] = h5py.SoftLink("/trial/0001/mine")'
+hard='is an object that has another name, too (a hard link)'
+ok 'a hard link to the oracle' refused "y $hard" 'del t["mine/y"]; t["mine/y"] = t["ref64/y"]' ran.h5
+ok 'to a dataset elsewhere' refused "/trial/0001/mine/y $hard" 'f["kept"] = t["mine/y"]'
+ok 'of all results' refused "$hard" 't["theirs"] = t["mine"]'
+ok 'of a group in itself' refused "$hard" 't["mine/d/d"] = t["mine"]'
+ok 'an external link' refused '/trial/0001/mine/y is a link into another file (external link)' \
+    'del t["mine/y"]; t["mine/y"] = h5py.ExternalLink("ran.h5", "/trial/0001/ref64/y")'
+ok 'of all results' refused '/trial/0001/mine is a link into another file (external link)' \
+    'del t["mine"]; t["mine"] = h5py.ExternalLink("ran.h5", "/trial/0001/ref64")'
+virtual='l = h5py.VirtualLayout((16, 8), "f8"); l[...] = h5py.VirtualSource("ran.h5", "/trial/0001/ref64/y", (16, 8))'
+ok 'a virtual dataset' refused '/trial/0001/mine/y is a virtual dataset, of the values of others' \
+    "$virtual; del t['mine/y']; t.create_virtual_dataset('mine/y', l)"
+ok 'or input' refused '/trial/0001/in/x is a virtual dataset' \
+    "$virtual; del t['in/x']; t.create_virtual_dataset('in/x', l)"
+ok 'values in another file' refused '/trial/0001/mine/y is a dataset whose values are in another file' \
+    'del t["mine/y"]; t.create_dataset("mine/y", (16, 8), "f4", external=[("y.raw", 0, 512)])'
+ok 'axes may be shared' exits_with 0 '4 checks, 0 failed, 0 skipped' \
+    't["mine/y"].dims[0].attach_scale(t["rows"]); t["mine/d/x"].dims[0].attach_scale(t["rows"])'
+
+ok 'a result that was left out' exits_with 1 '3 checks, 0 failed, 0 skipped, 1 missing' 'del t["mine/y"]'
+ok 'is named' says 'mine: y is not given'
+ok 'a gradient' exits_with 1 '3 checks, 0 failed, 0 skipped, 1 missing' 'del u["mine/d"]'
+ok 'is named' says 'mine: d_x is not given'
+ok 'unless it may be' exits_with 0 '3 checks, 0 failed, 1 skipped' 'del u["mine/d"]' --partial d_x
+ok 'all of a trial' exits_with 1 '2 checks, 0 failed, 0 skipped, 1 missing' 'del u["mine"]'
+ok 'is named' says 'mine: the trial has no results of it'
+ok 'unless it may be' exits_with 0 '2 checks, 0 failed, 1 skipped' 'del u["mine"]' --partial trials
+ok 'of one program of two' exits_with 1 '6 checks, 0 failed, 0 skipped, 1 missing' 't.copy("mine", "theirs")'
+ok 'is named' says 'theirs: the trial has no results of it'
+ok 'but not where only another is judged' exits_with 0 '4 checks, 0 failed, 0 skipped' \
+    't.copy("mine", "theirs")' --as mine
+
+copied() {
+    changed ran.h5 "$1" && exits 2 judge cheat.h5 && says "$2"
+}
+ok "the oracle's bits" copied 'y = t["ref64/y"][...]; del t["mine/y"]; t["mine/y"] = y' \
+    'mine: y has the bits of ref64, which fp32 cannot hold'
+ok 'are no pass' says '2 checks, 0 failed, 0 skipped, 1 trial could not be run'
+ok 'of a gradient' copied 'y = u["ref64/d/x"][...]; del u["mine/d/x"]; u["mine/d/x"] = y' 'mine: d_x has the bits of ref64'
+ok 'rounded' changed ran.h5 'y = t["ref64/y"][...].astype("f4"); del t["mine/y"]; t["mine/y"] = y'
+ok 'they are any right result' exits 0 judge cheat.h5
+ok 'as are values in double that differ' changed ran.h5 \
+    'y = t["ref64/y"][...]; y[0,0] *= 1 + 1e-15; del t["mine/y"]; t["mine/y"] = y'
+ok 'in one element' exits 0 judge cheat.h5
+ok 'inputs of an elementwise operation' exits 0 --inputs 'relu rows=8 dim=8' -o relu.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('relu.h5', 'r+') as f:
+    t = f['trial/0001']
+    x, dy = t['in/x'][...].astype(float), t['dout/y'][...].astype(float)
+    t['mine/y'], t['mine/d/x'] = x * (x > 0), dy * (x > 0)" >out 2>&1
+ok 'whose results a float holds in double, too' exits 0 judge relu.h5
+
+"$PYTHON" -c "
+import h5py
+with h5py.File('cancels.h5', 'w') as f:
+    f['A'], f['B'] = [[1e8, 1.0, -1e8]], [[1.0], [1e-3], [1.0]]" >out 2>&1
+ok 'inputs of a sum that cancels' exits 0 --inputs 'gemm M=1 N=1 K=3 input=hdf5 file=cancels.h5' -o gemm.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('gemm.h5', 'r+') as f:
+    t = f['trial/0001']
+    t['mine/C'] = t['dout/C'][...]" >out 2>&1
+ok 'an operation of which nothing can be judged' exits 1 judge gemm.h5 --partial gradients
+ok 'has not passed' says 'gemm: no result of it was judged: that is no pass'
+
+forge='r = ran["trial/0001/check"][...]; r["backend"] = "mine"; r["verdict"] = "pass"
+    for v in t, u:
+        del v["check"], v["verdict"]
+        v["check"] = r; v.attrs["n_checks"] = len(r); v.attrs["failed"] = 0'
+# forged PYTHON STATUS OPTIONS...: verdicts that somebody wrote are not there after the judgement.
+forged() {
+    code=$1 status=$2
+    shift 2
+    changed honest.h5 "ran = h5py.File('ran.h5')
+    $forge
+    $code" && exits "$status" judge cheat.h5 "$@" && "$PYTHON" -c "
+import h5py
+with h5py.File('cheat.h5') as f:
+    for t in f['trial'].values():
+        rows = t['check'][...] if 'check' in t else []
+        given = {n for n in ('y', 'd/x') if 'mine' in t and n in t['mine']}
+        assert len(rows) == t.attrs['n_checks'] and {r['tensor'].decode().replace('d_', 'd/') for r in rows} <= given, rows
+        assert t.attrs['failed'] == sum(r['verdict'] == b'fail' for r in rows) and len(rows) <= 2, rows
+    assert f['trial/0001'].attrs['failed'] == $status" >>out 2>&1
+}
+ok 'verdicts that somebody wrote are replaced' forged 't["mine/y"][...] = 0' 1
+ok 'and go with the results' forged 'del u["mine"]' 0 --partial trials
+
+ok 'declared roundings' exits_with 0 'mine rounds y:bf16' 't["mine"].attrs["rounds"] = "y:bf16"'
+ok 'are in records, too' exits_with 0 'given, rounds y:bf16' 't["mine"].attrs["rounds"] = "y:bf16"' --tsv
+
+# A user's own values: from a file that is there, or gone.
+"$PYTHON" -c "
+import h5py, numpy
+with h5py.File('own_values.h5', 'w') as f:
+    f['x'] = numpy.random.RandomState(1).normal(size=(4, 5)).astype('f4')
+    f['x'][0, 0] = numpy.nan" >out 2>&1
+head -c 3000 "$srcdir/README.md" >own.txt
+ok 'inputs of a file' exits 0 --inputs 'relu rows=4 dim=5 input=hdf5 file=own_values.h5' -o file.h5
+ok 'and of a text' exits 0 --inputs 'e74 steps=4 batch=2 dim=8 n_state=4 input=text file=own.txt' -o text.h5
+for file in file text; do
+    "$PYTHON" -c "
+import h5py
+with h5py.File('$file.h5', 'r+') as f:
+    t = f['trial/0001']
+    if '$file' == 'file':
+        x, dy = t['in/x'][...], t['dout/y'][...]
+        t['mine/y'], t['mine/d/x'] = x * (x > 0) + x * (x != x), dy * ~(x <= 0)
+    else:
+        t['mine/out'] = t['dout/out'][...]
+with h5py.File('$file.h5') as f, h5py.File('other_$file.h5', 'w') as g:
+    for name in f:
+        f.copy(name, g)
+    for name in f.attrs:
+        g.attrs[name] = f.attrs[name]
+    g['trial/0001/in/x'][...] += 1" >out 2>&1
+    ok "values of a $file that were changed" exits 2 judge "other_$file.h5"
+    ok 'are compared with it' says 'in/x is not what its file holds'
+done
+ok 'honest ones are judged' exits 0 judge file.h5 --partial gradients
+mv own_values.h5 gone.h5
+mv own.txt gone.txt
+for file in file text; do
+    ok "values of a $file that has gone" exits 2 judge "other_$file.h5"
+    ok 'by their hash' says 'in, dout or dinit is not what was written'
+done
+ok 'which honest ones have' exits 0 judge file.h5 --partial gradients
+ok 'and nothing is skipped' says '2 checks, 0 failed, 0 skipped'
+"$PYTHON" -c "
+import h5py
+with h5py.File('file.h5', 'r+') as f:
+    del f['trial/0001'].attrs['given'], f.attrs['plan'], f.attrs['inputs_only']" >out 2>&1
+ok 'in a dump of a version that wrote none' exits 0 judge file.h5 --partial gradients
+ok 'it is said' says 'inputs: their file is not as it was, no hash of them is there: not checked'
+ok 'as is that' says 'skipped  '
 
 # ---- interruption ----
 

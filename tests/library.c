@@ -342,9 +342,14 @@ static void passing_as(abl_case *c)
     ok(text && text == abl_passing(c, NULL, NULL), "the text stays where it is asked for again");
     text = abl_passing(c, "y", NULL);
     y = strdup(text ? text : "");
-    ok(strstr(y, "dw has all rows but the last\n") != NULL, "a wrong d_w as y");
-    ok(*all && lines_not_in(all, y) == 0 && lines_not_in(y, all) > 0,
-       "what would pass as all results would as one of them");
+    const char *refused = abl_refused(c, 0), *hidden = abl_refused(c, 1);
+    ok(refused && !strstr(y, "dw has all rows but the last\n") &&
+           !strstr(refused, "dw has all rows but the last\n"),
+       "of a wrong d_w nothing is asked as y");
+    ok(*all && lines_not_in(all, y) == 0, "what would pass as all results would as one of them");
+    ok(*refused && lines_not_in(refused, y) > 0 && strstr(refused, "x drawn anew\n"),
+       "what is refused");
+    ok(hidden && lines_not_in(hidden, y) == 0, "what is hidden would pass");
     text = abl_passing(c, " d_x  y d_w ", NULL);
     ok(text && strcmp(text, all) == 0, "all of them by their names");
     ok(!abl_passing(c, "y z", NULL), "no such result");
@@ -359,6 +364,38 @@ static void passing_as(abl_case *c)
     error_says("no result is named");
     free(all);
     free(y);
+}
+
+/* The cases that words name. */
+static void campaigns(void)
+{
+    abl_campaign *open = abl_campaign_new("softmax dtype=bf16 seed=7"),
+                 *fixed = abl_campaign_new("softmax rows=3 columns=20 seed=7");
+    const int64_t n = abl_campaign_listed(open);
+    char smaller[4096];
+
+    ok(abl_campaign_is_open(open) == 1 && n > 20, "sizes are open");
+    ok(abl_campaign_is_open(fixed) == 0 && abl_campaign_listed(fixed) == 3, "all are named");
+    ok(strcmp(abl_campaign_words(open, 0),
+              "softmax rows=1 columns=2 scale=1 fill=normal dtype=bf16 seed=7 input=normal") == 0,
+       "the first is the contract's");
+    ok(strstr(abl_campaign_words(open, n + 100), " seed=") != NULL, "drawn without an end");
+    ok(abl_campaign_smaller(open, "softmax rows=3 columns=2", 0, smaller, sizeof smaller) == 0 &&
+           strncmp(smaller, "softmax rows=1 columns=2 ", 25) == 0,
+       "a smaller one: %s", smaller);
+    ok(abl_campaign_smaller(open, "softmax rows=1 columns=1", 0, smaller, sizeof smaller) == 1,
+       "there is none");
+    ok(abl_campaign_smaller(fixed, "softmax rows=3 columns=20", 0, smaller, sizeof smaller) == 1,
+       "what is named stays");
+    ok(abl_campaign_smaller(open, "relu rows=3", 0, smaller, sizeof smaller) == -1, "of another");
+    error_says("words of another operation: relu rows=3");
+    ok(abl_campaign_smaller(open, "softmax rows=3 columns=2", 0, smaller, 20) == -1, "few bytes");
+    error_says("20 bytes are too few");
+    ok(!abl_campaign_words(open, -1), "no case");
+    error_says("there is no case -1");
+    ok(!abl_campaign_new("softmax rows=0"), "wrong words");
+    abl_campaign_free(open);
+    abl_campaign_free(fixed);
 }
 
 /* What the verdict on a right result sees; 0: nothing. */
@@ -678,6 +715,7 @@ int main(void)
     accumulating();
     passes_and_checks();
     passing();
+    campaigns();
     seeds();
     dumps();
     dumped_index();

@@ -27,6 +27,7 @@ static abl_case *c;
 static abl_result *r, *mine;
 static abl_verdicts *v;
 static abl_call *call;
+static abl_campaign *campaign;
 static float numbers[2][4] __attribute__((aligned(16)));
 static void *tensors[] = {numbers[0], numbers[1]};
 static const abl_result *list[2];
@@ -38,8 +39,9 @@ static int make(void)
     mine = abl_result_new(c, "mine");
     v = abl_judge(c, "ref32", NULL, ABL_PARITY);
     call = abl_call_new(words, "ref32", 0, NULL);
+    campaign = abl_campaign_new("relu");
     list[0] = r;
-    return c && r && mine && v && call;
+    return c && r && mine && v && call && campaign;
 }
 
 /* The status of a child: its call did what it should, made no error of NULL, or made another one;
@@ -51,6 +53,7 @@ static const char *noun(const char *parameter)
 {
     static const char *const nouns[][2] = {
         {"c", "case"},
+        {"campaign", "campaign"},
         {"call", "call"},
         {"tensors", "list of tensors"},
         {"gradients", "list of gradients"},
@@ -187,10 +190,27 @@ static int stop_null(void)
 static int free_null(void)
 {
     abl_case_free(NULL);
+    abl_campaign_free(NULL);
     abl_result_free(NULL);
     abl_verdicts_free(NULL);
     abl_dump_free(NULL);
     return 1;
+}
+
+static void campaigns(void)
+{
+    char text[4096];
+
+    REFUSES(abl_campaign_new, words, !abl_campaign_new(NULL));
+    ACCEPTS(abl_campaign_free, campaign, free_null());
+    REFUSES(abl_campaign_listed, campaign, abl_campaign_listed(NULL) == -1);
+    REFUSES(abl_campaign_is_open, campaign, abl_campaign_is_open(NULL) == -1);
+    REFUSES(abl_campaign_words, campaign, !abl_campaign_words(NULL, 0));
+    REFUSES(abl_campaign_smaller, campaign,
+            abl_campaign_smaller(NULL, words, 0, text, sizeof text) == -1);
+    REFUSES(abl_campaign_smaller, words,
+            abl_campaign_smaller(campaign, NULL, 0, text, sizeof text) == -1);
+    REFUSES(abl_campaign_smaller, to, abl_campaign_smaller(campaign, words, 0, NULL, 1) == -1);
 }
 
 static void cases(void)
@@ -267,6 +287,7 @@ static void verdicts(void)
     REFUSES(abl_passing, c, abl_passing(NULL, NULL, NULL) == NULL);
     ACCEPTS(abl_passing, results, abl_passing(c, NULL, NULL) != NULL);
     ACCEPTS(abl_passing, as, abl_passing(c, NULL, NULL) != NULL);
+    REFUSES(abl_refused, c, abl_refused(NULL, 0) == NULL);
     REFUSES(abl_would_pass, c, abl_would_pass(NULL, "y", array, N) == -1);
     REFUSES(abl_would_pass, name, abl_would_pass(c, NULL, array, N) == -1);
     REFUSES(abl_would_pass, values, abl_would_pass(c, "y", NULL, N) == -1);
@@ -448,6 +469,7 @@ int main(void)
     calls();
     contents();
     drawn_words();
+    campaigns();
     complete();
     unlink(file);
     return done();

@@ -375,6 +375,25 @@ static char *slurp(struct reading *r, const char *file, size_t *n)
     return text;
 }
 
+/* The n bytes of its text. */
+static void read_text(struct reading *r, size_t n)
+{
+    char *copy = malloc(n + 1); /* lines are cut out of it */
+
+    if (!copy) {
+        complain(r, 0, "no memory for this file");
+        return;
+    }
+    memcpy(copy, r->ini->text, n + 1);
+    r->at = copy;
+    r->end = copy + n;
+    if (n >= 3 && memcmp(copy, "\xef\xbb\xbf", 3) == 0)
+        r->at += 3;
+    ini_parse_stream(next_line, r, handle, r);
+    expect(r);
+    free(copy);
+}
+
 void ini_read(struct ini *ini, const char *file, ini_error *error, void *data)
 {
     struct reading r = {.ini = ini, .error = error, .data = data};
@@ -382,19 +401,20 @@ void ini_read(struct ini *ini, const char *file, ini_error *error, void *data)
 
     memset(ini, 0, sizeof *ini);
     ini->text = slurp(&r, file, &n);
-    if (!ini->text)
-        return;
-    char *copy = malloc(n + 1); /* lines are cut out of it */
-    if (!copy) {
+    if (ini->text)
+        read_text(&r, n);
+}
+
+void ini_read_text(struct ini *ini, const char *text, ini_error *error, void *data)
+{
+    struct reading r = {.ini = ini, .error = error, .data = data};
+    const size_t n = strlen(text);
+
+    memset(ini, 0, sizeof *ini);
+    if (n > MAX_FILE)
+        complain(&r, 0, "is longer than %d bytes", MAX_FILE);
+    else if (!(ini->text = strdup(text)))
         complain(&r, 0, "no memory for this file");
-        return;
-    }
-    memcpy(copy, ini->text, n + 1);
-    r.at = copy;
-    r.end = copy + n;
-    if (n >= 3 && memcmp(copy, "\xef\xbb\xbf", 3) == 0)
-        r.at += 3;
-    ini_parse_stream(next_line, &r, handle, &r);
-    expect(&r);
-    free(copy);
+    else
+        read_text(&r, n);
 }

@@ -37,6 +37,8 @@ typedef void ini_error(void *data, int line, const char *message);
  * frees it. */
 void ini_read(struct ini *ini, const char *file, ini_error *error, void *data);
 void ini_free(struct ini *ini);
+/* The same of the text of a file. */
+void ini_read_text(struct ini *ini, const char *text, ini_error *error, void *data);
 /* Has what begins in that line of the text, and indented lines go on with, a '#' that begins no
  * comment, outside of quotes? */
 int ini_has_hash(const char *text, int line);

@@ -264,6 +264,17 @@ int plan_read(const char *file, struct experiment *x, FILE *errors)
     return finish(&p, &ini, errors);
 }
 
+int plan_read_text(const char *text, const char *file, struct experiment *x, FILE *errors)
+{
+    struct plan p = {.file = file, .x = x};
+    struct ini ini;
+
+    *x = (struct experiment){.device = -1, .file = file};
+    name_after(x, file);
+    ini_read_text(&ini, text, ini_fault, &p);
+    return finish(&p, &ini, errors);
+}
+
 /* ---- words ---- */
 
 /* Cut off the next word, up to a blank that no quotes enclose; NULL at the end. */

@@ -132,6 +132,8 @@ struct experiment {
  * plan_free() frees it. */
 int plan_read(const char *file, struct experiment *x, FILE *errors);
 int plan_words(const char *words, struct experiment *x, FILE *errors);
+/* As plan_read(), of the text that the file of that name had, which need not be there. */
+int plan_read_text(const char *text, const char *file, struct experiment *x, FILE *errors);
 void plan_free(struct experiment *x);
 /* Makes it one that runs nothing and writes the inputs for other programs.  Their initial states are
  * drawn, unless the plan says `input`: a program that ignores a state of 0 would be right.  Nonzero

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,7 +38,7 @@ struct report {
     struct screen screen;
     int verbose;
     struct group group; /* the operation whose table is being printed */
-    int checks, failed, skipped, unjudged, missed, errors, done;
+    int checks, failed, skipped, missing, unjudged, missed, errors, done;
     int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
     const char *baseline;       /* its file, once a trial was compared; else NULL */
     const char *judged, *as;    /* the dump whose results are judged, and of whom; or NULL */
@@ -396,6 +397,17 @@ static void sample_line(struct report *p, const struct result *r)
     say(&p->screen, 6, "judged    %s%s%s", rows, sums, *sums ? " by Freivalds' check" : "");
 }
 
+/* What the other programs say that they round, by which their bounds are wider. */
+static void declared_lines(const struct report *p, const struct result *r)
+{
+    for (int j = 0; j < r->n_ran; j++) {
+        const struct ran *ran = &r->ran[j];
+        const char *rounds = ran->name ? strstr(ran->call.kernel->name, "rounds ") : NULL;
+        if (rounds)
+            say(&p->screen, 6, "declared  %s %s", ran->name, rounds);
+    }
+}
+
 static void verbose_lines(const struct report *p, const struct result *r)
 {
     counts_by_name(&p->screen, &r->verdicts);
@@ -420,8 +432,10 @@ static void trial_rows(struct report *p, int i, const struct result *r)
         sample_line(p, r);
     input_lines(p, r);
     warning_line(p, i);
-    if (p->judged)
+    if (p->judged) {
+        declared_lines(p, r);
         missing_lines(p, i, r);
+    }
     failure_lines(p, i, r);
 }
 
@@ -459,6 +473,7 @@ void report_trial(struct report *p, int i, const struct result *r)
     p->checks += r->verdicts.n;
     p->failed += r->failed;
     p->skipped += r->skipped;
+    p->missing += r->missing;
     p->unjudged += verdicts_unjudged(&r->verdicts, 0);
     p->missed += verdicts_missed(&r->verdicts);
     keep_reasons(p, r->skips);
@@ -607,15 +622,27 @@ static void summary(struct report *p, const char *file)
             p->pace[SLOWER], p->baseline, p->pace[FASTER], p->pace[AS_BEFORE],
             p->pace[NOT_COMPARED]);
     if (*p->why_skipped)
-        say(s, 0, "skipped     %s", p->why_skipped);
+        say(s, 0, "%s    %s", p->missing ? "left out" : "skipped ", p->why_skipped);
     if (stat(file, &st) == 0)
         say(s, 0, "%s  %s, %d of %d trials, %.0f s", file, number_bytes((double)st.st_size, size),
             p->done, p->x->n, difftime(time(NULL), p->begun));
 }
 
+void report_note(struct report *p, const char *fmt, ...)
+{
+    char text[300];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    progress_clear();
+    say(&p->screen, 0, "%s", text);
+}
+
 int report_end(struct report *p, const char *file, int interrupted)
 {
-    char failed[40] = "", unjudged[40] = "", missed[40] = "", errors[60] = "";
+    char failed[40] = "", missing[40] = "", unjudged[40] = "", missed[40] = "", errors[60] = "";
 
     progress_clear();
     if (!p->screen.tsv)
@@ -625,6 +652,8 @@ int report_end(struct report *p, const char *file, int interrupted)
             p->judged ? "their verdicts are in the file" : "--resume goes on from there");
     if (p->checks)
         snprintf(failed, sizeof failed, "%d failed, ", p->failed);
+    if (p->missing)
+        snprintf(missing, sizeof missing, ", %d missing", p->missing);
     if (p->unjudged)
         snprintf(unjudged, sizeof unjudged, ", %d cannot be judged", p->unjudged);
     if (p->missed)
@@ -632,8 +661,8 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (p->errors)
         snprintf(errors, sizeof errors, ", %d trial%s could not be run", p->errors,
                  p->errors > 1 ? "s" : "");
-    say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s%s", p->checks, failed, p->skipped, unjudged,
-        missed, errors, p->checks || p->errors ? "" : ": nothing was checked");
+    say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s%s%s", p->checks, failed, p->skipped, missing,
+        unjudged, missed, errors, p->checks || p->errors ? "" : ": nothing was checked");
     return p->failed;
 }
 

@@ -32,6 +32,8 @@ void report_resumed(struct report *p, const struct store_counts *c);
 /* The times of trial i beside those of an earlier run. */
 void report_baseline(struct report *p, int i, const struct baseline *b,
                      const struct comparison *list, int n);
+/* A line on the whole, before the summary. */
+void report_note(struct report *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Summary and closing line "N checks, F failed, S skipped"; returns F. */
 int report_end(struct report *p, const char *file, int interrupted);
 void report_free(struct report *p);

@@ -42,13 +42,13 @@ static uint64_t named_in(const char *words, const struct op *o)
     return named;
 }
 
-/* Is it the length of an axis here, by itself? */
+/* Is it the length of an axis of an input here, by itself? */
 static int is_size(const struct call *f, const struct param *p)
 {
     if (!p->letter || p->min < 1 || p->seed || (p->unless && p->unless(f)))
         return 0;
     for (int i = 0; i < f->op->n_args; i++)
-        if (op_has(f, i) && strchr(op_shape(f, i), p->letter))
+        if (f->op->arg[i].flags & IN && op_has(f, i) && strchr(op_shape(f, i), p->letter))
             return 1;
     return 0;
 }

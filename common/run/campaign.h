@@ -6,7 +6,7 @@
 
 #include "common/plan/plan.h"
 
-/* A size is open where the words do not name it, it is the length of an axis, and 0 does not stand for
+/* A size is open where the words do not name it, it is the length of an axis of an input, and 0 does not stand for
  * "as another".  Every other parameter is as in the words, or its default: a function that is given
  * tensors alone knows no other.  But for how inputs are drawn (param.draw), which follows the
  * cases where the words do not name it. */

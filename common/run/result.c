@@ -96,17 +96,28 @@ double result_worst(const struct result *r, const struct ran *ran, char tensor[T
     return error;
 }
 
-void result_skip(struct result *r, const char *what, const char *why)
+static void note(struct result *r, const char *what, const char *why)
 {
     char line[sizeof r->skips + 8];
     const size_t used = strlen(r->skips), left = sizeof r->skips - used;
 
-    r->skipped++;
     if (left <= 2)
         return;
     snprintf(line, sizeof line, "%s: %s", what, why);
     quote_bytes(line, strlen(line), r->skips + used, left - 1); /* names of another's dump */
     strcat(r->skips, "\n");
+}
+
+void result_skip(struct result *r, const char *what, const char *why)
+{
+    r->skipped++;
+    note(r, what, why);
+}
+
+void result_miss(struct result *r, const char *what, const char *why)
+{
+    r->missing++;
+    note(r, what, why);
 }
 
 void result_decline(struct result *r, const struct backend *b, const struct impl *k,

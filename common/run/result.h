@@ -36,6 +36,7 @@ struct result {
     const struct trial *trial;
     struct tensors *inputs; /* inputs, and gradients of outputs */
     struct origin from;     /* where the inputs came from */
+    int inputs_set;         /* by the caller: they do not follow from the trial's words */
     struct ran ran[MAX_RAN];
     int n_ran;
     struct sampled *sampled; /* what it was judged by; the references have no tensors then.  NULL:
@@ -46,6 +47,7 @@ struct result {
     struct verdicts seen; /* on the yardstick, for what they would see, where passing is there */
     char *passing;        /* what would pass, a line each (passing.h); NULL: it was not asked */
     int skipped;          /* checks that could not be made */
+    int missing;          /* results that another program must give and did not */
     int failed;           /* verdicts that failed */
     char skips[1024];     /* what was skipped and why, one line each */
     struct declined declined[MAX_RAN];
@@ -84,6 +86,8 @@ double result_worst(const struct result *r, const struct ran *ran, char tensor[T
 
 /* Records a check that cannot be made, and why. */
 void result_skip(struct result *r, const char *what, const char *why);
+/* Records a result that is missing, and why, beside those. */
+void result_miss(struct result *r, const char *what, const char *why);
 /* Records a kernel that declines the case, and why: once for all batches. */
 void result_decline(struct result *r, const struct backend *b, const struct impl *k,
                     const char *why);

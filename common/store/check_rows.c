@@ -68,22 +68,23 @@ static int read_there(hid_t trial, struct rows *t, int more)
     return e ? -1 : 0;
 }
 
-/* Is the row on the same program's results as one of the verdicts? */
-static int is_again(const struct check_row *row, const struct verdicts *list)
+/* Is the row on the results of one of these? */
+static int is_again(const struct check_row *row, const struct programs *programs)
 {
-    for (int i = 0; i < list->n; i++)
-        if (row->backend && strcmp(row->backend, list->v[i].backend) == 0)
+    for (int i = 0; i < programs->n; i++)
+        if (row->backend && strcmp(row->backend, programs->name[i]) == 0)
             return 1;
     return 0;
 }
 
 /* The rows that stay and the new ones, as `to`, which has room for all. */
-static int joined(const struct rows *t, const struct verdicts *list, struct check_row *to)
+static int joined(const struct rows *t, const struct verdicts *list,
+                  const struct programs *programs, struct check_row *to)
 {
     int n = 0;
 
     for (int i = 0; i < t->there; i++)
-        if (!is_again(&t->row[i], list))
+        if (!is_again(&t->row[i], programs))
             to[n++] = t->row[i];
     for (int i = 0; i < list->n; i++)
         to[n++] = check_row(&list->v[i]);
@@ -184,7 +185,7 @@ static int put(const struct place *at, hid_t type, const struct check_row *row, 
     return disk_trim(at->file, at->fd);
 }
 
-static int add(const struct place *at, const struct verdicts *list)
+static int add(const struct place *at, const struct verdicts *list, const struct programs *programs)
 {
     struct rows t = {.type = h5_row_type(check_columns, sizeof(struct check_row))};
     struct check_row *all = NULL;
@@ -192,7 +193,9 @@ static int add(const struct place *at, const struct verdicts *list)
 
     if (!e && !(all = calloc((size_t)t.there + (size_t)list->n + 1, sizeof *all)))
         e = err_set("no memory for %d verdicts", list->n);
-    e = e || put(at, t.type, all, joined(&t, list, all));
+    const int n = e ? 0 : joined(&t, list, programs, all);
+    if (!e && (list->n || n != t.there))
+        e = put(at, t.type, all, n);
     if (t.there) {
         const hsize_t there = (hsize_t)t.there;
         hid_t space = H5Screate_simple(1, &there, NULL);
@@ -205,7 +208,8 @@ static int add(const struct place *at, const struct verdicts *list)
     return e ? -1 : 0;
 }
 
-int checks_add(const char *file, int i, const struct verdicts *list)
+int checks_add(const char *file, int i, const struct verdicts *list,
+               const struct programs *programs)
 {
     int e;
 
@@ -215,7 +219,7 @@ int checks_add(const char *file, int i, const struct verdicts *list)
         if (at.file < 0)
             err_set("cannot be written: %s", h5_reason());
         e = at.file < 0 || (at.fd = disk_own(at.file, file)) < 0 || !header_schema(at.file) ||
-            (at.trial = header_trial(at.file, i)) < 0 || add(&at, list);
+            (at.trial = header_trial(at.file, i)) < 0 || add(&at, list, programs);
         h5_drop(at.trial);
         if (at.fd >= 0)
             close(at.fd);

@@ -37,10 +37,15 @@ struct check_row {
 extern const struct column check_columns[];
 struct check_row check_row(const struct verdict *v);
 
-/* In a dump that is there, trial i, from 0, gets the verdicts on the results of other programs, one
- * row each, in place of earlier rows on the same programs' (the verdicts' backends); the trial's
- * counts follow.  The new table is on disk before it takes the old one's place.  Nonzero after
- * err_set(): the file cannot be written, or is none of ours. */
-int checks_add(const char *file, int i, const struct verdicts *list);
+/* In a dump that is there, trial i, from 0, gets the verdicts on the results of these other programs,
+ * whose earlier rows go, whoever wrote them; the trial's counts follow.  The new table is on disk before it takes the old one's place.
+ * Nothing is written where there is neither a verdict nor an earlier row.  Nonzero after err_set(): the
+ * file cannot be written, or is none of ours. */
+struct programs {
+    const char *const *name;
+    int n;
+};
+int checks_add(const char *file, int i, const struct verdicts *list,
+               const struct programs *programs);
 
 #endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/base/fnv.h"
 #include "common/base/gguf.h"
 #include "common/base/grow.h"
 #include "common/base/h5.h"
@@ -84,6 +85,17 @@ void header_device(const struct experiment *x, char *text, size_t size)
             append(text, size, "%s%s: %s", *text ? "\n" : "", (*b)->name, backend_device(*b));
 }
 
+/* Goes on with the next one's line, its 0 included. */
+static uint64_t hash_line(uint64_t hash, const char *line)
+{
+    return fnv1a64(hash, line, strlen(line) + 1);
+}
+
+static void plan_hash_text(uint64_t hash, int n, char text[MAX_CONTENTS])
+{
+    snprintf(text, MAX_CONTENTS, "fnv1a64 %016" PRIx64 ", %d trials", hash, n);
+}
+
 int header_write(hid_t root, const struct experiment *x)
 {
 #if defined __GNUC__ && !defined __clang__
@@ -91,7 +103,7 @@ int header_write(hid_t root, const struct experiment *x)
 #else
     static const char compiler[] = __VERSION__;
 #endif
-    char host[256] = "", date[32], device[2048];
+    char host[256] = "", date[32], device[2048], plan[MAX_CONTENTS];
     struct key_text k[N_KEYS];
     time_t now = time(NULL);
     struct tm utc;
@@ -100,6 +112,10 @@ int header_write(hid_t root, const struct experiment *x)
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     header_device(x, device, sizeof device);
     keys_of(x, k);
+    uint64_t lines = FNV_BEGIN;
+    for (int i = 0; i < x->n; i++)
+        lines = hash_line(lines, x->trial[i].text);
+    plan_hash_text(lines, x->n, plan);
     int e = h5_put_text(root, "schema", SCHEMA) || h5_put_text(root, "version", PACKAGE_VERSION);
     for (int i = 0; !e && i < N_KEYS; i++)
         e = h5_put_text(root, k[i].key, k[i].text);
@@ -108,12 +124,14 @@ int header_write(hid_t root, const struct experiment *x)
            h5_put_text(root, "source", x->file ? x->file : "-t") ||
            h5_put_seed(root, "seed", x->seed) || h5_put_text(root, "host", host) ||
            h5_put_text(root, "device", device) || h5_put_text(root, "compiler", compiler) ||
-           h5_put_text(root, "date", date) || h5_put_int(root, "n_trials", x->n);
+           h5_put_text(root, "date", date) || h5_put_int(root, "n_trials", x->n) ||
+           h5_put_text(root, "plan", plan) ||
+           h5_put_text(root, "inputs_only", no_yes[x->inputs_only]);
 }
 
 /* ---- the contents of an input ---- */
 
-/* Fowler, Noll and Vo's hash 1a of 64 bits, byte by byte: goes on with a whole file. */
+/* Goes on with a whole file. */
 static int hash_bytes(int fd, uint64_t *hash, uint64_t *bytes)
 {
     enum { BUFFER = 1 << 16 };
@@ -124,8 +142,7 @@ static int hash_bytes(int fd, uint64_t *hash, uint64_t *bytes)
         return err_set("no memory to read it");
     while ((n = read(fd, some, BUFFER)) > 0) {
         *bytes += n;
-        for (ssize_t i = 0; i < n; i++)
-            *hash = (*hash ^ some[i]) * 0x100000001b3u;
+        *hash = fnv1a64(*hash, some, (size_t)n);
     }
     free(some);
     return n < 0 ? err_set("%s", strerror(errno)) : 0;
@@ -159,7 +176,7 @@ static int hash_shards(const char *name, uint64_t *hash, uint64_t *bytes)
 
 int header_contents(const struct trial *t, char contents[MAX_CONTENTS])
 {
-    uint64_t hash = 0xcbf29ce484222325u, bytes = 0;
+    uint64_t hash = FNV_BEGIN, bytes = 0;
 
     if (hash_file(t->file, &hash, &bytes) ||
         (t->input == INPUT_GGUF && hash_shards(t->file, &hash, &bytes)))
@@ -208,6 +225,30 @@ int header_finished(hid_t file)
         h5_drop(g);
     }
     return finished;
+}
+
+int header_same_lines(hid_t file)
+{
+    hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
+    const int n = header_trials(file);
+    uint64_t lines = FNV_BEGIN;
+    char text[MAX_CONTENTS], there[MAX_CONTENTS];
+    int e = n < 0 || root < 0 ? -1 : H5Aexists(root, "plan") <= 0;
+
+    for (int i = 0; !e && i < n; i++) {
+        hid_t g = header_trial(file, i);
+        char *line = g < 0 ? NULL : h5_get_text(g, "line");
+        e = line ? 0 : err_at("trial %d", i + 1);
+        lines = line ? hash_line(lines, line) : lines;
+        free(line);
+        h5_drop(g);
+    }
+    plan_hash_text(lines, n, text);
+    if (!e && !h5_same_text(root, "plan", text, there, sizeof there))
+        e = err_set("the lines of its trials are not those that were written: they are %s, not %s",
+                    text, there);
+    h5_drop(root);
+    return e;
 }
 
 /* ---- compared ---- */

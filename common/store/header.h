@@ -2,7 +2,8 @@
  * that is to be run.
  *
  *     /             schema, version, name, seed, ini, source, host, device, compiler, date,
- *                   n_trials; measure, checks, directions, repeats, save, compress, backends
+ *                   n_trials, plan: a hash of the lines; inputs_only: nothing ran;
+ *                   measure, checks, directions, repeats, save, compress, backends
  *     /trial/0003   line: the trial in words; contents: of the file that it reads
  *
  * Two runs have the same plan if the keys of [experiment] that decide what is
@@ -41,6 +42,10 @@ enum same { SAME_PLAN, OTHER_PLAN, NOT_OURS };
 enum same header_same(hid_t file, const struct experiment *x);
 /* Do the files that trials read hold what they held then?  Nonzero after err_set(). */
 int header_same_inputs(hid_t file, const struct experiment *x);
+
+/* Are the lines of the trials those whose hash the root has?  Nonzero after err_set(): they are not; 1:
+ * the root has none, as in older dumps. */
+int header_same_lines(hid_t file);
 
 /* How many trials there are, from 0 to MAX_TRIALS, and how many of them are
  * finished; -1 after err_set(): it is damaged, so that they cannot be counted. */

@@ -13,6 +13,7 @@
 #include "common/plan/keys.h"
 #include "common/store/check_rows.h"
 #include "common/plan/settings.h"
+#include "common/store/given.h"
 #include "common/store/header.h"
 #include "common/store/time_rows.h"
 #include "common/store/trip_rows.h"
@@ -30,32 +31,107 @@ static int put_parameters(hid_t g, const struct trial *t)
            (h5_put_int(g, "n_parameters", (int64_t)n) || h5_put_int(g, "parameter_bytes", bytes));
 }
 
-/* The group of trial i, with all that is known before it has run. */
+/* An attribute of a trial that repeats what its line says. */
+struct said {
+    const char *name, *text; /* text: NULL: one of the numbers */
+    enum { SAID_INT, SAID_SEED, SAID_REAL } kind;
+    int64_t whole;
+    double real;
+};
+enum { MAX_SAID = MAX_PARAMS + 16 };
+
+/* Choices and sizes of the operation that the trial has; `choice` is memory for their texts. */
+static int say_params(const struct trial *t, struct said said[], char choice[MAX_PARAMS][32])
+{
+    const struct op *o = t->call.op;
+    int n = 0;
+
+    for (int p = 0; p < o->n_params; p++) {
+        const struct param *param = &o->param[p];
+        const char *value = op_value(&t->call, p, choice[p]);
+        if (!*value)
+            continue;
+        said[n] = (struct said){.name = param->name, .text = param->choices ? value : NULL};
+        if (param->real) {
+            said[n].kind = SAID_REAL;
+            said[n].real = t->call.real[p];
+        } else if (!param->choices) {
+            said[n].kind = param->seed ? SAID_SEED : SAID_INT;
+            said[n].whole = DIM(&t->call, param->letter);
+        }
+        n++;
+    }
+    return n;
+}
+
+/* All of them; `input` and its file are those of t. */
+static int say_trial(const struct trial *t, struct said said[MAX_SAID], char choice[MAX_PARAMS][32])
+{
+    int n = 0;
+
+    said[n++] = (struct said){.name = "op", .text = t->call.op->name};
+    n += say_params(t, said + n, choice);
+    said[n++] = (struct said){.name = "dtype", .text = types[t->type].name};
+    said[n++] = (struct said){.name = "seed", .kind = SAID_SEED, .whole = (int64_t)t->seed};
+    const char *const more[][2] = {{"input", input_names[t->input]},
+                                   {"accumulate", t->accumulate ? no_yes[1] : ""},
+                                   {"file", t->file},
+                                   {"group", t->group},
+                                   {"tensor", t->tensor}};
+    for (size_t k = 0; k < COUNT(more); k++)
+        if (*more[k][1])
+            said[n++] = (struct said){.name = more[k][0], .text = more[k][1]};
+    return n;
+}
+
+static int put_said(hid_t g, const struct said *s)
+{
+    return s->text                ? h5_put_text(g, s->name, s->text)
+           : s->kind == SAID_REAL ? h5_put_double(g, s->name, s->real)
+           : s->kind == SAID_SEED ? h5_put_seed(g, s->name, (uint64_t)s->whole)
+                                  : h5_put_int(g, s->name, s->whole);
+}
+
+/* Whether the attribute is there and says something else. */
+static int is_other(hid_t g, const struct said *s)
+{
+    char there[sizeof((struct trial *)NULL)->file];
+    int64_t whole;
+    double real;
+
+    if (H5Aexists(g, s->name) <= 0)
+        return 0;
+    return s->text ? !h5_same_text(g, s->name, s->text, there, sizeof there)
+           : s->kind == SAID_REAL
+               ? h5_get_double(g, s->name, &real) || real != s->real
+               : h5_get_int(g, s->name, &whole) || (s->kind == SAID_INT && whole != s->whole);
+}
+
+int dump_trial_agrees(hid_t trial, const struct trial *t)
+{
+    struct said said[MAX_SAID];
+    char choice[MAX_PARAMS][32];
+    const int n = say_trial(t, said, choice);
+
+    for (int k = 0; k < n; k++)
+        if (is_other(trial, &said[k]))
+            return err_set("its attribute %s is not what its line says", said[k].name);
+    return 0;
+}
+
 int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, int i)
 {
-    char name[16];
+    struct said said[MAX_SAID];
+    char name[16], choice[MAX_PARAMS][32];
+    const int n = say_trial(t, said, choice);
+
     snprintf(name, sizeof name, "%04d", i + 1);
     hid_t g = h5_group_new(trials, name, 1);
-    int e = g < 0 || h5_put_text(g, "op", t->call.op->name);
-
-    for (int p = 0; !e && p < t->call.op->n_params; p++) {
-        char buffer[32];
-        const struct param *param = &t->call.op->param[p];
-        const char *value = op_value(&t->call, p, buffer), *key = param->name;
-        if (*value)
-            e = param->choices ? h5_put_text(g, key, value)
-                : param->real  ? h5_put_double(g, key, t->call.real[p])
-                : param->seed  ? h5_put_seed(g, key, (uint64_t)DIM(&t->call, param->letter))
-                               : h5_put_int(g, key, DIM(&t->call, param->letter));
-    }
-    e = e || h5_put_text(g, "dtype", types[t->type].name) || h5_put_seed(g, "seed", t->seed) ||
-        h5_put_text(g, "input", input_names[t->input]);
+    int e = g < 0;
+    for (int k = 0; !e && k < n; k++)
+        e = put_said(g, &said[k]);
     const char *const optional[][2] = {{"judged", t->sampled ? JUDGED_BY_SAMPLE : ""},
-                                       {"accumulate", t->accumulate ? no_yes[1] : ""},
-                                       {"file", t->file},
                                        {"contents", contents},
-                                       {"group", t->group},
-                                       {"tensor", t->tensor},
                                        {"kernel", t->kernel},
                                        {goal_keys[FORWARD], t->goal[FORWARD].text},
                                        {goal_keys[BACKWARD], t->goal[BACKWARD].text},
@@ -513,6 +589,20 @@ static int put_yardstick(hid_t trial, const struct result *r)
            h5_put_text(trial, "yardstick_tensor", tensor);
 }
 
+/* The hash of what every program is given, by which it is known again. */
+static int put_given(const struct writing *w)
+{
+    const struct result *r = w->r;
+    const struct call in = call_on(&r->trial->call, reference_of(r->trial->type), NULL);
+    char text[GIVEN_TEXT];
+
+    if (!r->inputs || w->x->save != SAVE_ALL)
+        return 0;
+    given_hash(&in, r->inputs, text);
+    return h5_put_text(w->trial, "given", text) ||
+           (r->inputs_set && h5_put_text(w->trial, "given_by", GIVEN_BY_CALLER));
+}
+
 static int flush(hid_t trial)
 {
     return H5Fflush(trial, H5F_SCOPE_LOCAL) < 0 ? h5_cannot("write") : 0;
@@ -525,7 +615,7 @@ static int write_trial(struct writing *w)
     const struct result *r = w->r;
     const char *warning = w->op->warning ? w->op->warning(w->f) : NULL;
     int e = h5_put_text(trial, "skips", r->skips) || put_declined(trial, r) ||
-            put_yardstick(trial, r) ||
+            put_yardstick(trial, r) || put_given(w) ||
             (r->passing && h5_put_text(trial, "would_pass", r->passing)) ||
             (warning && h5_put_text(trial, "warning", warning));
 

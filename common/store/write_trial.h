@@ -10,6 +10,12 @@
 /* The group of trial i, with all that is known before it has run; `contents` are those of its
  * file, "" where it reads none.  Nonzero after err_set(). */
 int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, int i);
+/* Do its attributes that repeat what its line says agree with the trial of that line?  Nonzero after
+ * err_set(): one does not. */
+int dump_trial_agrees(hid_t trial, const struct trial *t);
+/* The attributes of a trial: the hash of what every program is given (given.h), and whose these values
+ * are where they do not follow from its line. */
+#define GIVEN_BY_CALLER "the caller"
 /* Remove what an interrupted run left in an unfinished one. */
 int dump_trial_empty(hid_t trial);
 /* Bytes of the file that a result takes, at most, with so many to spare; -1 after err_set(). */

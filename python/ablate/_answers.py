@@ -42,6 +42,10 @@ def _null_answers(want: np.ndarray, other: np.ndarray | None,
             yield f"a copy of {name}", array.astype(np.float64)
 
 
+# What is off by less than any type shows is right.
+_RIGHT = 1e-9
+
+
 def powerless(case: Case, row: Verdict, inputs: Mapping[str, np.ndarray],
               other: np.ndarray | None = None) -> Verdict:
     """The verdict on a result for these inputs, or, that it is powerless: an answer that knows little, and
@@ -51,7 +55,7 @@ def powerless(case: Case, row: Verdict, inputs: Mapping[str, np.ndarray],
     want = case.expected(row.tensor)
     for what, answer in _null_answers(want, other, inputs):
         x = np.ascontiguousarray(answer, np.float64)
-        if want.size and distance(x, want) > 0 and call(
+        if want.size and distance(x, want) > _RIGHT and call(
                 "abl_would_pass", case, row.tensor, x.ctypes.data_as(DOUBLES), x.size):
             note = "; ".join(filter(None, [f"{what} would pass", row.note]))
             return row._replace(verdict="powerless", note=note)

@@ -1121,3 +1121,12 @@ def test_a_static_tensor_of_pytorch(cast, right):
 def test_each_kind_has_its_share():
     count = {kind: sum(one.kind == kind for one in CHEATS.values()) for kind in "ABCDE"}
     assert sum(count.values()) >= 60 and min(count[k] for k in "ABCD") >= 10, count
+
+
+@pytest.mark.parametrize("name", ["cache_by_one_of_two_inputs", "cache_by_the_other_of_two_inputs",
+                                  "cache_by_inputs_without_upstream"])
+def test_four_calls_change_another_input_in_each_case(name, monkeypatch):
+    monkeypatch.setattr(_judge, "_SECONDS", 0)
+    for seed in range(1, 6):
+        assert not judged(CHEATS[f"D {name}"], False, seed).ok
+        assert judged(CHEATS[f"D {name}"], True, seed).ok

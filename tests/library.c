@@ -346,7 +346,7 @@ static void passing_as(abl_case *c)
     ok(refused && !strstr(y, "dw has all rows but the last\n") &&
            !strstr(refused, "dw has all rows but the last\n"),
        "of a wrong d_w nothing is asked as y");
-    ok(*all && lines_not_in(all, y) == 0, "what would pass as all results would as one of them");
+    ok(strstr(y, "eps = 0\n") != NULL, "eps = 0 would as one of them");
     ok(*refused && lines_not_in(refused, y) > 0 && strstr(refused, "x drawn anew\n"),
        "what is refused");
     ok(hidden && lines_not_in(hidden, y) == 0, "what is hidden would pass");

@@ -141,13 +141,10 @@ static int list_contract(struct campaign *c)
     return e ? -1 : 0;
 }
 
-/* Has an input rows of NaN, or infinities? */
-static int is_masked(const struct call *f)
+/* Whichever contract draws it, such a fill has infinities or NaN. */
+static int is_masked(const struct param *p, int choice)
 {
-    for (int i = 0; i < f->op->n_args; i++)
-        if (f->op->arg[i].flags & IN && op_has(f, i) && op_fill(f, i) == MASKED)
-            return 1;
-    return 0;
+    return strcmp(p->choices[choice], "masked") == 0;
 }
 
 /* f with the k-th other way to draw its inputs, all of them finite; 0: there is none. */
@@ -159,7 +156,8 @@ static int draw_otherwise(const struct campaign *c, struct call *f, int k)
         for (int v = 0; c->drawn & BIT(i) && f->op->param[i].choices[v]; v++) {
             *f = as_asked;
             f->choice[i] = v;
-            if (v != as_asked.choice[i] && !op_complete(f) && !is_masked(f) && k-- == 0)
+            if (v != as_asked.choice[i] && !is_masked(&f->op->param[i], v) && !op_complete(f) &&
+                k-- == 0)
                 return 1;
         }
     return 0;

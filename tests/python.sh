@@ -21,17 +21,20 @@ export ABLATE_JUDGE_CASES="${ABLATE_JUDGE_CASES:-200}"
 (cd "$tmp" && "$PYTHON" -m pytest -p no:cacheprovider -rA --tb=short -q \
     --rootdir="$srcdir/python" -c "$srcdir/python/pyproject.toml" "$srcdir/python/tests") >"$tmp/log" 2>&1
 
-# README: what it shows is what its lines print.
-sed -n '/^## From Python/,/^## /p' "$srcdir/README.md" >"$tmp/section"
+# README and doc/judge.md: what they show is what their lines print.
+sed -n '/^## From Python/,/^## /p' "$srcdir/README.md" >"$tmp/README.md"
+cp "$srcdir/doc/judge.md" "$tmp"
 (cd "$tmp" && "$PYTHON" - <<'EOF') >"$tmp/readme" 2>&1
 import doctest, sys
-section = open("section").read()
-test = doctest.DocTestParser().get_doctest(
-    section.replace("```python", "").replace("```", ""), {}, "README", "README.md", 0)
-runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-runner.run(test)
-print(f"{runner.tries} lines, {runner.failures} failed")
-sys.exit(not runner.tries or runner.failures)
+failed = 0
+for name in "README.md", "judge.md":
+    text = open(name, encoding="utf-8").read().replace("```python", "").replace("```", "")
+    test = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    runner.run(test)
+    print(f"{name}: {runner.tries} lines, {runner.failures} failed")
+    failed += not runner.tries or runner.failures
+sys.exit(failed)
 EOF
 status=$?
 awk -v status=$status '
@@ -46,7 +49,7 @@ awk -v status=$status '
     / passed|no tests ran/ { closing = $0 }
     END {
         print (n > 100 ? "ok " : "not ok ") ++n " - pytest: " closing
-        print (status == 0 ? "ok " : "not ok ") ++n " - README: From Python"
+        print (status == 0 ? "ok " : "not ok ") ++n " - README: From Python, and doc/judge.md"
         print "1.." n
         exit
     }' "$tmp/log"

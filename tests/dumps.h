@@ -12,6 +12,7 @@
 
 #include <hdf5.h>
 #include <hdf5_hl.h>
+#include <omp.h>
 
 #include "common/base/err.h"
 #include "common/call/cases.h"
@@ -88,6 +89,7 @@ static inline struct experiment experiment(int n, enum save save, int compress, 
 /* The trials and their results, and the names of the files. */
 static inline void trials_new(void)
 {
+    omp_set_num_threads(1); /* a child has only the thread that forked */
     static const char *const small[] = {
         "steps=5 batch=2 heads=2 n_state=4 dim=3 state=full proj=full z_mod=row",
         "steps=5 batch=2 heads=2 n_state=4 dim=3 state=lowrank rank=3",

@@ -987,7 +987,7 @@ def numpy_patched(words, patch):
 @uncaught("the function can set the clock that the judge reads: only few calls are made then",
           seconds=10)
 def the_clock_patched(words, patch):
-    plain, calls, hours = functions(words)[0], iter(range(10**9)), iter(range(0, 10**9, 3600))
+    plain, calls, hours = functions(words)[0], iter(range(10**9)), iter(range(10**9, 2 * 10**9, 3600))
 
     def forward(x):
         patch.setattr(_judge.time, "monotonic", lambda: next(hours))

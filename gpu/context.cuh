@@ -9,7 +9,7 @@
 #include "gpu/emulate/emulate.h"
 #endif
 
-#include "common/call/op.h"
+#include "common/call/call.h"
 #include "gpu/device_limits.h"
 
 /* Memory for all tensors of a trial, kept for the next trial: a bump allocator, which is reset when

@@ -1,5 +1,5 @@
 /* The CUDA backends' lists of kernels, by operation. */
-#include "common/call/op.h"
+#include "common/call/machine.h"
 
 #define OP(name) extern const struct impl *const gpu32_##name[], *const gpu_bf16_##name[];
 #include "common/call/ops.def"

@@ -1,6 +1,7 @@
 /* The backends ref64, ref32 and ref_bf16: memory of the host, times by the wall clock. */
 #include "common/base/err.h"
 #include "common/base/limits.h"
+#include "common/call/machine.h"
 #include "ref/ref.h"
 #include "ref/wrong/wrong.h"
 

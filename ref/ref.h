@@ -20,7 +20,8 @@
 #include <cblas.h>
 
 #include "common/base/half.h"
-#include "common/call/op.h"
+#include "common/call/call.h"
+#include "common/call/sites.h"
 
 #if defined REF64
 typedef double real, num;

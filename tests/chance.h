@@ -2,7 +2,8 @@
 #ifndef CHANCE_H
 #define CHANCE_H
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 struct chance {
     uint64_t key, i;

@@ -17,7 +17,7 @@ ok() {
 # contract PARAMETERS TENSORS: its source.
 contract() {
     cat <<END
-#include "common/call/op.h"
+#include "common/call/contract.h"
 struct made { void *x[$2]; };
 static const struct param params[$1] = {SIZE_PARAM("rows", 'M', 1, "rows")};
 static const struct arg args[] = {{"x", "M", IN}};
@@ -41,7 +41,7 @@ refused() {
 }
 
 limit() {
-    sed -n "s/.*$1 = \([0-9]*\).*/\1/p" "$srcdir/common/call/op.h" | head -n 1
+    sed -n "s/.*$1 = \([0-9]*\).*/\1/p" "$srcdir/common/call/call.h" | head -n 1
 }
 params=$(limit MAX_PARAMS)
 args=$(limit MAX_ARGS)
@@ -54,7 +54,7 @@ refused "no more tensors" "$params" $((args + 1)) "more than MAX_ARGS tensors"
 # C++ has SIGNATURE's initialisers only since C++20; the limit is one of C++17, too.
 for count in 64 65; do
     cat >"$tmp/made.cc" <<END
-#include "common/call/op.h"
+#include "common/call/contract.h"
 extern const int n;
 const int n = AT_MOST($count, 64, "more");
 END

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "common/base/grow.h"
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 const struct backend *const *backends(void)
 {

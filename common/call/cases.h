@@ -7,7 +7,8 @@
 #ifndef CASES_H
 #define CASES_H
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 /* Lists of values by key, and an odometer over their product.  A list may be
  * of any length.  The keys may be those of several operations. */

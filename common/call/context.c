@@ -5,7 +5,8 @@
 #include <pthread.h>
 
 #include "common/base/err.h"
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 enum { MAX_OWN = 256, CHOSEN = -1 };
 struct own {

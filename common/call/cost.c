@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 int additions(int64_t n)
 {

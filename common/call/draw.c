@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 /* A number that depends on nothing but its arguments, so that any element
  * of any input can be drawn by any thread in any order (splitmix64). */

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 const char *const pass_names[N_PASSES] = {"forward", "backward"};
 

@@ -9,7 +9,8 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/number.h"
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 int choice_set(const char *key, const char *value, const char *const *names, int *choice)
 {

@@ -1,7 +1,8 @@
 /* A pass of a call: its workspace, and gradients that are added to what is there (op.h). */
 #include "config.h"
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 /* Are gradients written into the workspace, and added to what is there after the pass? */
 OF_CALL(int, adds_later, f->accumulate && !(f->kernel && f->kernel->accumulates))

@@ -3,7 +3,8 @@
 #ifndef RUN_H
 #define RUN_H
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 /* The tensors of one case on the host; x[i] the values and g[i] the gradients of argument i; g0[i]
  * the initial gradient, if the call adds to it; NULL where there is none.  Of a tensor of bytes b[i]

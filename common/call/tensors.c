@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 int op_has(const struct call *f, int arg)
 {

@@ -2,7 +2,8 @@
 #ifndef WATCH_H
 #define WATCH_H
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 struct watch {
     const volatile int

@@ -21,7 +21,8 @@
 #ifndef DISTANCE_H
 #define DISTANCE_H
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 enum distance_by { BY_MAX, BY_RMS, BY_GAIN, BY_OFFSET, OF_ALL, BY_SLICE = OF_ALL, BY_SLICE_GAIN };
 extern const char *const distance_names[]; /* their names */

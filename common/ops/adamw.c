@@ -1,7 +1,7 @@
 /* The contract of adamw: sizes, tensors, costs, cases with known results. */
 #include <math.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/adamw.h"
 
 static const char *const decays[] = {"all", "alternate", NULL};

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "common/base/err.h"
+#include "common/call/contract.h"
 #include "common/ops/attention.h"
 
 static const char *const masks[] = {"full", "causal", "window", NULL};

@@ -32,7 +32,7 @@
 #define COMMON_OPS_ATTENTION_H
 
 #include "common/base/philox.h"
-#include "common/call/op.h"
+#include "common/call/call.h"
 
 struct attention {
     void *q, *k, *v; /* [B,T,H,D], [B,S,G,D], [B,S,G,E]; keys = 0: T for S */

@@ -1,7 +1,7 @@
 /* The contract of cross_entropy: sizes, tensors, costs, cases with known results. */
 #include <math.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/cross_entropy.h"
 
 static const char *const d_rows[] = {"drawn", "zero", NULL};

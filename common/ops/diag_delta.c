@@ -1,5 +1,5 @@
 /* The contract of diag_delta: sizes, tensors, costs, cases with known results. */
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/diag_delta.h"
 
 static const struct param params[] = {

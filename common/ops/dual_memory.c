@@ -1,4 +1,5 @@
 /* The contract of dual_memory. */
+#include "common/call/contract.h"
 #include "common/ops/dual_memory.h"
 
 /* ---- parameters ---- */

@@ -23,7 +23,7 @@
 #ifndef DUAL_MEMORY_H
 #define DUAL_MEMORY_H
 
-#include "common/call/op.h"
+#include "common/call/call.h"
 
 enum {
     DUAL_PRESET,

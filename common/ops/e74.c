@@ -1,7 +1,7 @@
 /* The contracts of e74_cell and e74: one set of parameters, one set of
  * tensors, once with k, v, q, z as inputs and once with x and the weights. */
 #include "common/base/err.h"
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/e74.h"
 
 /* ---- parameters ---- */

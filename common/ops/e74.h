@@ -22,7 +22,7 @@
 #ifndef E74_H
 #define E74_H
 
-#include "common/call/op.h"
+#include "common/call/call.h"
 
 #define E74_EPSILON 1e-6
 

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 #include "common/ops/e74_block.h"
 #include "common/ops/linear.h"
 #include "common/ops/norm.h"

@@ -1,5 +1,5 @@
 /* The contracts of silu, relu and swiglu: sizes, tensors, costs, cases with known results. */
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/elementwise.h"
 
 static const char *const fills[] = {"normal", "wide", NULL};

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "common/base/err.h"
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/entmax15.h"
 
 static const struct param params[] = {

@@ -1,5 +1,5 @@
 /* The contracts of gemm, gemm_batched and gemm_splitk: sizes, tensors, costs, identities. */
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/gemm.h"
 
 #define PARAMS(M, N, K)                                                                            \

@@ -7,7 +7,7 @@
 #ifndef GEMM_QUANTISED_H
 #define GEMM_QUANTISED_H
 
-#include "common/call/op.h"
+#include "common/call/call.h"
 #include "common/ops/quantised.h"
 
 /* Of each matrix the first five are what dequantise has, one matrix after the other. */

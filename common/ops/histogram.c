@@ -1,7 +1,7 @@
 /* The contract of histogram: sizes, tensors, costs, cases with known results. */
 #include <math.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/histogram.h"
 
 enum { SIZE, BINS, DATA };

@@ -1,7 +1,7 @@
 /* The contract of linear: sizes, tensors, costs, cases with known results. */
 #include <math.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/linear.h"
 
 static const char *const acts[] = {"none", "silu", "relu", NULL};

@@ -1,5 +1,5 @@
 /* The contracts of rmsnorm, layernorm and qk_norm: sizes, tensors, costs, identities. */
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/norm.h"
 
 #define EPS_PARAM REAL_PARAM("eps", 1e-6, 0, 1e6, "added to the mean square, under the root")

@@ -3,7 +3,7 @@
 #ifndef QUANTISED_OP_H
 #define QUANTISED_OP_H
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/quantised.h"
 
 static inline enum quantised quantised_format(const struct call *f)

@@ -1,7 +1,7 @@
 /* The contract of reduce: sizes, tensors, costs, cases with known results. */
 #include <math.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/reduce.h"
 
 static const char *const kinds[] = {"sum", "max", "mean", "norm2", NULL};

@@ -1,6 +1,6 @@
 /* The contract of rope: sizes, tensors, costs, cases with known results. */
 #include "common/base/err.h"
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/rope.h"
 
 static const char *const forms[] = {"half", "interleaved", NULL};

@@ -1,7 +1,7 @@
 /* The contract of scan: sizes, tensors, costs, cases with known results. */
 #include <math.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/scan.h"
 
 static const char *const kinds[] = {"inclusive", "exclusive", NULL};

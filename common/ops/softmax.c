@@ -1,7 +1,7 @@
 /* The contract of softmax: sizes, tensors, costs, cases with known results. */
 #include <math.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/softmax.h"
 
 static const struct param params[] = {

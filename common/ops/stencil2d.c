@@ -1,5 +1,5 @@
 /* The contract of stencil2d: sizes, tensors, costs, cases with known results. */
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/stencil2d.h"
 
 static const struct param params[] = {

@@ -1,5 +1,5 @@
 /* The contract of transpose: sizes, tensors, costs, cases with known results. */
-#include "common/call/op.h"
+#include "common/call/contract.h"
 #include "common/ops/transpose.h"
 
 static const struct param params[] = {

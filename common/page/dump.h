@@ -9,7 +9,8 @@
 
 #include <hdf5.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 #include "common/store/check_rows.h"
 #include "common/store/time_rows.h"
 

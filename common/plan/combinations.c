@@ -8,7 +8,8 @@
 #include <string.h>
 
 #include "common/base/err.h"
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 #include "common/plan/plan.h"
 #include "common/plan/combinations.h"
 

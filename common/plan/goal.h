@@ -9,7 +9,8 @@
 #define GOAL_H
 
 #include "common/call/ceiling.h"
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 enum goal_kind { GOAL_NONE, GOAL_CEILING, GOAL_TIME, GOAL_BEST, GOAL_KERNEL };
 

@@ -53,7 +53,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 #include "common/plan/goal.h"
 
 /* CHECK_POWER: by all samples, and what would pass (passing.h). */

@@ -8,7 +8,8 @@
 #ifndef QUOTIENT_H
 #define QUOTIENT_H
 
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 
 /* The KEY of a value that is written as N / KEY, or NULL. */
 const char *quotient_key(const char *value);

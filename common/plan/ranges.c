@@ -9,7 +9,8 @@
 
 #include "common/base/err.h"
 #include "common/base/number.h"
-#include "common/call/op.h"
+#include "common/call/contract.h"
+#include "common/call/machine.h"
 #include "common/plan/plan.h"
 #include "common/plan/ranges.h"
 

@@ -1,4 +1,5 @@
 /* Kernels of cross_entropy that are wrong (wrong.h). */
+#include "common/call/contract.h"
 #include "common/ops/cross_entropy.h"
 #include "ref/wrong/wrong.h"
 

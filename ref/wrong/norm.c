@@ -1,4 +1,5 @@
 /* Kernels of rmsnorm, layernorm and qk_norm that are wrong (wrong.h). */
+#include "common/call/contract.h"
 #include "common/ops/norm.h"
 #include "ref/wrong/wrong.h"
 

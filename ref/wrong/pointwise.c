@@ -1,5 +1,6 @@
 /* Kernels of transpose, stencil1d, stencil2d, histogram, reduce, scan, silu, relu, swiglu that
  * are wrong (wrong.h). */
+#include "common/call/contract.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/histogram.h"
 #include "common/ops/reduce.h"

@@ -1,4 +1,5 @@
 /* Kernels of gemm, gemm_splitk, gemm_batched, gemv, linear, lora that are wrong (wrong.h). */
+#include "common/call/contract.h"
 #include "common/ops/gemm.h"
 #include "common/ops/gemv.h"
 #include "common/ops/linear.h"

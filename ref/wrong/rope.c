@@ -1,4 +1,5 @@
 /* Kernels of rope that are wrong (wrong.h). */
+#include "common/call/contract.h"
 #include "common/ops/rope.h"
 #include "ref/wrong/wrong.h"
 

@@ -3,6 +3,7 @@
 #ifndef WRONG_RUNS_H
 #define WRONG_RUNS_H
 
+#include "common/call/contract.h"
 #include "ref/wrong/wrong.h"
 
 /* The pass with zeros for an argument, or for its gradient, where the call has it. */

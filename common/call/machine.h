@@ -1,0 +1,135 @@
+/* machine.h - backends.
+ *
+ * A backend (struct backend) executes operations: it has memory for tensors and a list of kernels
+ * (struct impl) for each operation. */
+#ifndef MACHINE_H
+#define MACHINE_H
+
+#include "common/call/call.h"
+#include "common/call/sites.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The rates and latencies of a machine, measured on it. */
+struct ceilings {
+    double memory;                  /* bytes per second, read and written, of a copy */
+    double tensor;                  /* FLOP/s of a bf16 matrix product */
+    double fp32;                    /* FLOP/s of independent multiply-adds */
+    double special;                 /* evaluations per second of independent tanh */
+    double flop_time, special_time; /* latency in seconds of one in a dependency chain */
+    double launch;                  /* seconds per launch in a sequence of launches */
+    double clock;                   /* Hz, during the measurement */
+};
+
+/* The launches of a pass, and the one of them that has the most threads: its grid, and what it takes
+ * of an SM.  n is 0 where nothing is known, registers -1 where nothing of that one is. */
+struct launches {
+    int64_t n, blocks, threads; /* threads per block */
+    int registers;              /* per thread */
+    int spills;                 /* bytes of local memory per thread: spilled registers, arrays */
+    int smem;                   /* bytes of shared memory per block */
+    int blocks_per_sm;          /* that fit */
+    int sms, threads_per_sm;    /* of the device: its SMs, and the threads that one can hold */
+};
+
+/* What a backend keeps between calls on one device: streams, handles, memory.  There may be any
+ * number, several on one device; a context is used by one host thread at a time. */
+struct context;
+
+struct backend {
+    const char *name;
+    enum dtype type, wide; /* in which it stores tensors; and those that the contract calls wide */
+    const char *(*unavailable)(void); /* NULL, or why it cannot run in this process */
+    /* A context on device number `device`, from 0; NULL after err_set().  Backends that have the
+     * same functions take each other's.  The first three are NULL where there is nothing to keep. */
+    struct context *(*open)(int device);
+    void (*close)(struct context *x);
+    void (*enter)(struct context *x);       /* it is the calling thread's from now on */
+    const char *(*lost)(struct context *x); /* NULL, or why it can no longer be used; or is NULL */
+    const char *(*device)(struct context *x);         /* the name of its device */
+    int64_t (*memory)(struct context *x);             /* bytes free for tensors */
+    int (*reserve)(struct context *x, int64_t bytes); /* allocate them now, for alloc(); or NULL */
+    void *(*alloc)(struct context *x, size_t bytes);
+    void (*free)(struct context *x, void *p);
+    int (*put)(struct context *x, void *there, const void *here, size_t bytes);
+    int (*get)(struct context *x, void *here, const void *there, size_t bytes);
+    int (*fill)(struct context *x, void *there, int byte, size_t bytes);
+    /* to = a + b, n elements of a type in which the backend stores tensors or gradients */
+    int (*add)(const struct call *f, enum dtype type, void *to, const void *a, const void *b,
+               int64_t n);
+    /* Begin timing, caches as stated; wait until all is done.  NULL: a pass is done when it
+     * returns, and is timed by the clock of the host. */
+    int (*start)(struct context *x);
+    int (*stop)(struct context *x, double *seconds);
+    /* Records the launches of a pass that has run before (on a GPU as a CUDA graph), without
+     * running them.  replay() starts them all at once, so that the time has no gaps between
+     * launches.  If all three are NULL, a pass is timed without a recording. */
+    int (*record)(const struct call *f, enum pass p, void **recorded);
+    int (*replay)(struct context *x, void *recorded);
+    void (*forget)(void *recorded);
+    struct launches (*launches)(const void *recorded); /* or is NULL */
+    const char *method; /* how times are measured, in words: the state of caches, and the replay */
+    double warm_up;     /* seconds of runs before the timed ones, in which the clock rises */
+    const char *(*strerror)(int code);
+    const struct kernels *kernels; /* of each operation that it has; ends with a NULL operation */
+    int (*probe)(struct context *x, struct ceilings *to); /* measure them now; or is NULL */
+    /* A reference's passes have this noise from now on (sites.h), if the calling thread starts them; of
+     * those in float only the order counts.  NULL: it cannot have any. */
+    void (*disturb)(struct noise noise);
+    const char *was; /* its name in older files, which are still read; or NULL */
+    /* Calls on memory of the caller (ablate_call.c).  NULL, all: that is any memory of the
+     * process, there are no streams, and a pass is done when it returns.  lend(): a context for
+     * such calls on x's device, of kernels with impl.products or without, which any number of
+     * threads may use at once; NULL after err_set().  It is closed like others.  foreign(): NULL, or why it is no memory of that device;
+     * foreign_stream() likewise. */
+    struct context *(*lend)(struct context *x, int products);
+    const char *(*foreign)(const struct context *lent, const void *p);
+    const char *(*foreign_stream)(const struct context *lent, void *stream);
+    /* A pass of the call, whose context is lent, on that stream of the caller's; `products` is the
+     * workspace of impl.products, backend.products bytes. */
+    int (*pass_on)(const struct call *f, enum pass p, void *stream, void *products);
+    size_t products;
+    /* Waits until that stream has done all; an error code. */
+    int (*wait_on)(const struct context *lent, void *stream);
+};
+
+extern const struct backend ref64, ref32, ref_bf16, gpu32, gpu_bf16;
+extern const struct backend *const gpu_backends[]; /* those two; ends with NULL */
+
+/* ---- backend.c, context.c: the backends, and the kernels of an operation ---- */
+
+/* Every backend, oracle first; ends with NULL. */
+const struct backend *const *backends(void);
+/* By its name, or by the one it had. */
+const struct backend *backend_find(const char *name);
+
+/* The context of b that the process itself opened, on device 0 unless backend_use() came first;
+ * NULL after err_set(), or where a backend has none. */
+struct context *context_of(const struct backend *b);
+/* One on that device, the process's own as well; NULL after err_set(). */
+struct context *context_on(const struct backend *b, int device);
+/* Open the first on that device.  NULL, or why not. */
+const char *backend_use(const struct backend *b, int device);
+/* NULL, or why b cannot run in this process, or no longer. */
+const char *backend_unavailable(const struct backend *b);
+/* The name of the device of the process's own context. */
+const char *backend_device(const struct backend *b);
+
+/* Is it one of gpu_backends?  NULL is not. */
+int is_gpu(const struct backend *b);
+
+/* The reference that stores tensors of type t in that type, or NULL. */
+const struct backend *reference_of(enum dtype t);
+
+/* Has one of these backends, whose list ends with NULL, a kernel of o of that name?  `known` becomes
+ * the names that there are, " mma tiled"; "" where there is none. */
+enum { MAX_KNOWN = 512 };
+int kernel_known(const struct op *o, const struct backend *const *b, const char *name,
+                 char known[MAX_KNOWN]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

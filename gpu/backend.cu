@@ -1,4 +1,5 @@
 /* The CUDA backends: a device, its memory, its timer. */
+#include "common/call/machine.h"
 #include "gpu/gpu.cuh"
 
 #include <stdio.h>

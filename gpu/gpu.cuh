@@ -64,7 +64,7 @@ static inline __device__ float get_kept(int kept, const void *at, int64_t i)
     return __half2float(((const __half *)at)[i]);
 }
 
-/* n elements of a workspace (common/call/op.h). */
+/* n elements of a workspace (common/call/call.h). */
 template <typename T>
 static inline T *take(work_arena *a, int64_t n)
 {

@@ -5,6 +5,7 @@
  * in every thread of a full device.  Latency is measured by one dependent chain in one warp, with
  * the device's own clocks.  Each value is the median of a few runs of some milliseconds, after a
  * warm-up that raises the clock. */
+#include "common/call/machine.h"
 #include "gpu/device/clock.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/gemm/product.cuh"

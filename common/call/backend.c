@@ -1,4 +1,4 @@
-/* The backends, and the kernels of an operation on one (op.h). */
+/* The backends, and the kernels of an operation on one (machine.h). */
 #include "config.h"
 
 #include <stdio.h>

@@ -84,6 +84,8 @@ static inline void *work_rest(const struct work_arena *a)
         return expression;                                                                         \
     }
 
+/* The place of a tensor, by its member of the argument struct. */
+#define PLACE(op, member) (offsetof(struct op, member) / sizeof(void *))
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 /* The value of a member that an initialiser leaves out, for C++ compilers that warn of that. */
 #ifdef __cplusplus

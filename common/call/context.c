@@ -1,5 +1,5 @@
 /* The contexts that the process itself opened, one on a device for all backends that share them
- * (op.h); of each kind, the one that was chosen first serves those that name no device. */
+ * (machine.h); of each kind, the one that was chosen first serves those that name no device. */
 #include "config.h"
 
 #include <pthread.h>

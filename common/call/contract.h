@@ -174,7 +174,6 @@ struct arg {
 /* For contract files: ARG(diag_delta, k, "BTN", IN | DIFF, UNIT) describes
  * the member k of struct diag_delta, at that member's place. */
 #define ARG(op, member, ...) [PLACE(op, member)] = {.name = #member, .shape = __VA_ARGS__}
-#define PLACE(op, member) (offsetof(struct op, member) / sizeof(void *))
 #define N_ARGS(op) (sizeof(struct op) / sizeof(void *))
 /* The constant n, which does not compile where it is more than max. */
 #ifdef __cplusplus

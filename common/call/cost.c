@@ -1,4 +1,4 @@
-/* Costs from a contract: what a pass moves, saves and allocates (op.h). */
+/* Costs from a contract: what a pass moves, saves and allocates (contract.h). */
 #include "config.h"
 
 #include <string.h>

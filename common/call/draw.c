@@ -1,4 +1,4 @@
-/* Inputs, drawn (op.h). */
+/* Inputs, drawn (contract.h). */
 #include "config.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The operations, and what a contract says of all its calls (op.h). */
+/* The operations, and what a contract says of all its calls (contract.h). */
 #include "config.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The parameters of a call: set, completed, and as text (op.h). */
+/* The parameters of a call: set, completed, and as text (contract.h). */
 #include "config.h"
 
 #include <inttypes.h>

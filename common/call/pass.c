@@ -1,4 +1,4 @@
-/* A pass of a call: its workspace, and gradients that are added to what is there (op.h). */
+/* A pass of a call: its workspace, and gradients that are added to what is there (call.h). */
 #include "config.h"
 
 #include "common/call/contract.h"

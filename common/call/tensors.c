@@ -1,4 +1,4 @@
-/* The tensors of a call: which it has, their shapes and types, their places (op.h). */
+/* The tensors of a call: which it has, their shapes and types, their places (call.h). */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* linear, product: y = act(x W^T + b) with the products by cuBLAS, and one kernel per pass for the
  * elementwise part, which is bound by memory bandwidth. */
+#include "common/call/machine.h"
 #include "gpu/device/math.cuh"
 #include "gpu/device/vector.cuh"
 #include "gpu/gemm/layer.cuh"

@@ -1,4 +1,5 @@
 /* What a captured graph launches (launches.cuh).  An emulated pass has no graph. */
+#include "common/call/machine.h"
 #include "gpu/launches.cuh"
 
 #include <stdlib.h>

@@ -424,7 +424,46 @@ with h5py.File('gemm.h5', 'r+') as f:
     t = f['trial/0001']
     t['mine/C'] = t['dout/C'][...]" >out 2>&1
 ok 'an operation of which nothing can be judged' exits 1 judge gemm.h5 --partial gradients
-ok 'has not passed' says 'gemm: no result of it was judged: that is no pass'
+ok 'has not passed' says 'gemm: C of mine could not be judged in any trial: that is no pass'
+ok 'even where its result may be absent' exits 1 judge gemm.h5 --partial gradients,C
+ok 'which is said' says 'gemm: no result of it was judged: that is no pass'
+# unjudged WORDS FILE: right outputs, and gradients of 0, of softmax in bf16.
+unjudged() {
+    exits 0 --inputs "$1" -o "$2" && "$PYTHON" -c "
+import h5py, numpy
+b = lambda x: (x.astype('f4').view('u4') + 0x8000 & 0xffff0000).astype('u4').view('f4')
+with h5py.File('$2', 'r+') as f:
+    for t in f['trial'].values():
+        x = t.attrs['scale'] * t['in/x'][...].astype(float)
+        e = numpy.exp(x - x.max(-1, keepdims=True))
+        y = e / e.sum(-1, keepdims=True)
+        t['mine/y'] = b(y)
+        if t.attrs['scale'] == 1:
+            dy = t['dout/y'][...].astype(float)
+            t['mine/d/x'] = b(y * (dy - (dy * y).sum(-1, keepdims=True)))
+        else:
+            t['mine/d/x'] = 0 * y" >out 2>&1
+}
+ok 'a gradient that is too coarse to be judged' unjudged 'softmax rows=64 columns=64 scale=100 dtype=bf16' coarse.h5
+ok 'has not passed' exits 1 judge coarse.h5
+ok 'and is named' says 'softmax: d_x of mine could not be judged in any trial: that is no pass'
+ok 'beside a result that has' says '2 checks, 0 failed, 0 skipped, 1 cannot be judged'
+ok 'with its kind in records' exits 1 judge coarse.h5 --tsv
+ok 'too' says '# softmax: d_x of mine could not be judged in any trial: that is no pass'
+ok 'unless it may be absent' exits 0 judge coarse.h5 --partial d_x
+ok 'or gradients may' exits 0 judge coarse.h5 --partial gradients
+ok 'but not as another result' exits 1 judge coarse.h5 --partial y
+ok 'one that another trial can judge' unjudged 'softmax rows=64 columns=64 scale=1,100 dtype=bf16' fine.h5
+ok 'has passed' exits 0 judge fine.h5
+ok 'and is counted' says '4 checks, 0 failed, 0 skipped, 1 cannot be judged'
+"$PYTHON" -c "
+import h5py
+with h5py.File('fine.h5', 'r+') as f:
+    for i in '01':
+        f.copy(f'trial/000{int(i) + 1}/mine', f'trial/000{int(i) + 1}/theirs')
+    del f['trial/0001/theirs/d']" >out 2>&1
+ok 'of each program' exits 1 judge fine.h5 --partial trials
+ok 'by itself' says 'softmax: d_x of theirs could not be judged in any trial: that is no pass'
 
 forge='r = ran["trial/0001/check"][...]; r["backend"] = "mine"; r["verdict"] = "pass"
     for v in t, u:

@@ -322,6 +322,48 @@ static int check_values(struct checking *k, int i, const struct given_trial *g)
     return 0;
 }
 
+/* The value of a word of a line, without its quotes; "" where it has none. */
+static void word_value(const char *line, const char *key, char value[MAX_LINE])
+{
+    const size_t n = strlen(key);
+    int quotes = 0;
+
+    *value = 0;
+    for (const char *c = line; *c; c++) {
+        quotes ^= *c == '"';
+        if (quotes || *c != ' ' || strncmp(c + 1, key, n) != 0 || c[1 + n] != '=')
+            continue;
+        for (c += n + 2; *c && (quotes || *c != ' '); c++) {
+            quotes ^= *c == '"';
+            if (*c != '"' || (quotes && c[-1] == '"'))
+                *value++ = *c;
+        }
+        *value = 0;
+        return;
+    }
+}
+
+/* The attributes that repeat words behind the head of a line, which dump_trial_agrees() does not see, and
+ * that a line without such a word has none. */
+static int words_agree(hid_t trial, const char *line)
+{
+    const char *const keys[] = {"accumulate",        "file",
+                                "group",             "tensor",
+                                "kernel",            goal_keys[FORWARD],
+                                goal_keys[BACKWARD]};
+    char value[MAX_LINE], there[MAX_LINE];
+
+    if (strlen(line) >= sizeof value)
+        return err_set("its line is too long");
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        word_value(line, keys[i], value);
+        if (H5Aexists(trial, keys[i]) > 0 &&
+            !h5_same_text(trial, keys[i], value, there, sizeof there))
+            return err_set("its attribute %s is not what its line says", keys[i]);
+    }
+    return 0;
+}
+
 /* The input that the words behind the head of a line say, which read_head() leaves out. */
 static int read_input(const char *line, struct trial *t)
 {
@@ -345,7 +387,7 @@ static int check_trial(struct checking *k, int i)
     int e = !line || !t || g.group < 0 || read_head(line, t);
 
     snprintf(path, sizeof path, "/trial/%04d", i + 1);
-    e = e || read_input(line, t) || dump_trial_agrees(g.group, t) ||
+    e = e || read_input(line, t) || dump_trial_agrees(g.group, t) || words_agree(g.group, line) ||
         !(g.c = abl_case_read(k->name, path));
     if (!e) {
         g.call = call_on(&t->call, reference_of(t->type), NULL);

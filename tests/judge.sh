@@ -334,6 +334,13 @@ ok 'an attribute that repeats a size' refused 'trial 1: its attribute rows is no
 ok 'or a choice' refused 'trial 2: its attribute fill is not what its line says' 'u.attrs["fill"] = "masked"'
 ok 'or the source of inputs' refused 'trial 2: its attribute input is not what its line says' \
     'u.attrs["input"] = "normal"'
+ok 'or the seed' refused 'trial 1: its attribute seed is not what its line says' 't.attrs["seed"] = 7'
+ok 'or whether gradients are sums' refused 'trial 2: its attribute accumulate is not what its line says' \
+    'u.attrs["accumulate"] = "no"'
+for key in file group tensor kernel goal goal_backward; do
+    ok "or that it has none: $key" refused "trial 2: its attribute $key is not what its line says" \
+        "u.attrs['$key'] = 'another'"
+done
 ok 'a trial that was deleted' refused 'trial 2 of 2, /trial/0002, is not there' 'del f["trial/0002"]'
 ok 'and is not counted' refused 'the lines of its trials are not those that were written' \
     'del f["trial/0002"]; f.attrs["n_trials"] = 1'
@@ -496,7 +503,9 @@ ok 'are in records, too' exits_with 0 'given, rounds y:bf16' 't["mine"].attrs["r
 import h5py, numpy
 with h5py.File('own_values.h5', 'w') as f:
     f['x'] = numpy.random.RandomState(1).normal(size=(4, 5)).astype('f4')
-    f['x'][0, 0] = numpy.nan" >out 2>&1
+    f['x'][0, 0] = numpy.nan
+with h5py.File('own \"v, alues.h5', 'w') as f:
+    f['a, \"b/x'] = numpy.random.RandomState(1).normal(size=(4, 5)).astype('f4')" >out 2>&1
 head -c 3000 "$srcdir/README.md" >own.txt
 ok 'inputs of a file' exits 0 --inputs 'relu rows=4 dim=5 input=hdf5 file=own_values.h5' -o file.h5
 ok 'and of a text' exits 0 --inputs 'e74 steps=4 batch=2 dim=8 n_state=4 input=text file=own.txt' -o text.h5
@@ -520,6 +529,22 @@ with h5py.File('$file.h5') as f, h5py.File('other_$file.h5', 'w') as g:
     ok 'are compared with it' says 'in/x is not what its file holds'
 done
 ok 'honest ones are judged' exits 0 judge file.h5 --partial gradients
+cp file.h5 named.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('named.h5', 'r+') as f:
+    f['trial/0001'].attrs['file'] = 'another.h5'" >out 2>&1
+ok 'an attribute that names another file' exits 2 judge named.h5 --partial gradients
+ok 'is refused' says 'its attribute file is not what its line says'
+ok 'inputs of a file whose name and group need quotes' exits 0 \
+    --inputs 'relu rows=4 dim=5 seed=18446744073709551615 input=hdf5 file="own ""v, alues.h5" group="a, ""b"' -o quoted.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('quoted.h5', 'r+') as f:
+    t = f['trial/0001']
+    assert t.attrs['group'] == 'a, \"b' and t.attrs['seed'] == 2**64 - 1, dict(t.attrs)
+    t['mine/y'], t['mine/d/x'] = t['in/x'][...] * (t['in/x'][...] > 0), t['dout/y'][...] * (t['in/x'][...] > 0)" >out 2>&1
+ok 'with a seed of 64 bits' exits 0 judge quoted.h5
 mv own_values.h5 gone.h5
 mv own.txt gone.txt
 for file in file text; do

@@ -40,7 +40,7 @@ struct judging {
     struct report *report;
     const struct names *all; /* the programs that gave results of any trial */
     const struct note *note; /* of each trial, what could not be checked */
-    int missing;             /* results of all trials */
+    int missing, unchecked;  /* of all trials */
     struct tally *tally;     /* of each operation and program */
     int n_tallies;
     struct result r;
@@ -214,7 +214,8 @@ static int is_listed(const char *list, const char *name)
     return 0;
 }
 
-static const char TRIALS[] = "trials", GRADIENTS[] = "gradients"; /* words of --partial */
+/* Words of --partial. */
+static const char TRIALS[] = "trials", GRADIENTS[] = "gradients", UNCHECKED[] = "unchecked";
 
 /* May it be absent, and be given and not be judged? */
 static int is_partial(const struct judging *j, const char *tensor, int grad)
@@ -260,6 +261,20 @@ static void note_left_out(struct judging *j, const struct names *names)
         if (!has_name(names, j->all->name[k]))
             note_absent(j, j->all->name[k], "the trial has no results of it",
                         is_listed(j->w->partial, TRIALS));
+}
+
+/* What unchanged() said of trial i. */
+static void note_dump(struct judging *j, int i)
+{
+    const struct note *n = &j->note[i];
+    const char *const text[] = {n->plan, n->inputs};
+    const int unchecked[] = {1, n->inputs_unchecked};
+
+    for (int k = 0; k < 2; k++)
+        if (*text[k] && unchecked[k] && !is_listed(j->w->partial, UNCHECKED))
+            result_uncheck(&j->r, "the dump", text[k]);
+        else if (*text[k])
+            result_skip(&j->r, "the dump", text[k]);
 }
 
 /* ---- a trial ---- */
@@ -414,8 +429,7 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
         e = judge_one(j, d, i, names->name[k]);
     abl_dump_free(d);
     note_left_out(j, names);
-    if (*j->note[i].text)
-        result_skip(&j->r, "the dump", j->note[i].text);
+    note_dump(j, i);
     if (!e && names->n) {
         j->r.ran[ORACLE].t = j->c->answer->truth.oracle;
         j->r.ran[YARDSTICK].t = j->c->answer->truth.yard;
@@ -435,11 +449,8 @@ static int read_trial(const abl_dump *d, int i, struct trial *t)
     const int64_t n = text_of(d, path, "line", line, sizeof line);
     if (n < 0)
         return n == -1 ? -1 : err_set("%s has no attribute line", path);
-    char *from = strstr(line, " input=");
-    if (from)
-        *from = 0;
     return n >= (int64_t)sizeof line ? err_set("%s: its line is too long", path)
-                                     : words_parse(line, t);
+                                     : line_read(line, t);
 }
 
 /* Adds the names that are not among them; nonzero after err_set(). */
@@ -619,6 +630,7 @@ static int judge_trials(struct judging *j, const struct experiment *x, const str
         const int e = judge_and_keep(j, &x->trial[i], i, &names[i]);
         judged[i] = e ? 1 : count_judged(&j->r); /* an error is reported as one */
         j->missing += j->r.missing;
+        j->unchecked += j->r.unchecked;
         errors += e;
         end_trial(j);
         j->c = NULL;
@@ -626,10 +638,10 @@ static int judge_trials(struct judging *j, const struct experiment *x, const str
     const int none = *j->stop ? 0 : note_unjudged(j, x, judged);
     const int failed = report_end(j->report, j->w->file, *j->stop);
     free(judged);
-    return *j->stop                       ? INTERRUPTED
-           : errors                       ? BAD_INPUT
-           : failed || none || j->missing ? CHECK_FAILED
-                                          : GOOD;
+    return *j->stop                                       ? INTERRUPTED
+           : errors                                       ? BAD_INPUT
+           : failed || none || j->missing || j->unchecked ? CHECK_FAILED
+                                                          : GOOD;
 }
 
 /* Is it a result of an operation in the dump? */
@@ -645,6 +657,12 @@ static int is_result(const struct experiment *x, const char *name)
     return 0;
 }
 
+static int is_word(const char *name)
+{
+    return strcmp(name, TRIALS) == 0 || strcmp(name, GRADIENTS) == 0 ||
+           strcmp(name, UNCHECKED) == 0;
+}
+
 /* The words of --partial name something.  Nonzero after err_set(). */
 static int check_partial(const struct judge_words *w, const struct experiment *x)
 {
@@ -652,10 +670,10 @@ static int check_partial(const struct judge_words *w, const struct experiment *x
 
     for (const char *at = w->partial; at && *at; at += strcspn(at, ","), at += *at == ',') {
         snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
-        if (strcmp(name, TRIALS) != 0 && strcmp(name, GRADIENTS) != 0 && !is_result(x, name))
+        if (!is_word(name) && !is_result(x, name))
             return err_set("--partial %s: the dump has no such result; it takes names as d_x, and "
-                           "the words %s and %s",
-                           name, GRADIENTS, TRIALS);
+                           "the words %s, %s and %s",
+                           name, GRADIENTS, TRIALS, UNCHECKED);
     }
     return 0;
 }

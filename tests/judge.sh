@@ -43,7 +43,10 @@ ok 'which is said' says 's.h5: no trial has results of another program, a group 
 wrote 't["mine/y"] = right; t["mine/d/x"] = d_right'
 ok 'right results pass' exits 0 judge s.h5
 ok 'by two checks' says '2 checks, 0 failed, 0 skipped'
+ok 'the report says what inputs they are of' says 'dtype=fp32 seed=1 input=nonzero'
 ok 'which are in the dump' holds 'sorted(rows) == [("mine", "d_x", "pass"), ("mine", "y", "pass")] and t.attrs["n_checks"] == 2'
+ok 'and so do records' exits 0 judge s.h5 --tsv
+ok 'with the line of the dump' says '	softmax rows=5 columns=7 scale=1 fill=normal dtype=fp32 seed=1 input=nonzero'
 wrote 't["mine/y"] = right; t["mine/d/x"] = -d_right'
 ok 'a gradient of the wrong sign fails' exits 1 judge s.h5
 ok 'with its place and bound' matches 'mine parity, d_x: [a-z ]* off by 2 at \[.*\], bound [0-9.e-]*$'
@@ -186,7 +189,10 @@ import h5py
 with h5py.File('earlier.h5', 'r+') as f:
     for t in f['trial'].values():
         t['mine/y'] = t['ref64/y'][...].astype('f4')" >out 2>&1
-ok 'results in an earlier dump' exits 0 judge earlier.h5 --verbose --partial gradients
+ok 'results in an earlier dump' exits 1 judge earlier.h5 --partial gradients
+ok 'which has no hashes' says '2 not checked'
+ok 'of its trials' says 'the dump: plan: no hash of it is there: trials may be missing, not checked'
+ok 'that may be so' exits 0 judge earlier.h5 --verbose --partial gradients,unchecked
 ok 'whose inputs cannot be drawn again' says 'an earlier version drew them, and kept no hash: not checked'
 ok 'say what they see' matches '^      sees      mine given, y: '
 ok 'and what would pass as them' matches '^      would pass  '
@@ -329,6 +335,27 @@ ok 'the plan alone' refused 'holds another plan than its attribute ini says: tri
     'f.attrs["ini"] = f.attrs["ini"].replace("16", "2")'
 ok 'a plan of fewer trials' refused 'holds another plan than its attribute ini says: of 2 trials, not 1' \
     'f.attrs["ini"] = f.attrs["ini"].replace("1,2", "1")'
+ok 'a plan without a hash' exits_with 1 'plan: no hash of it is there: trials may be missing, not checked' \
+    'del u["mine"], f["trial/0002"], f.attrs["plan"]; f.attrs["n_trials"] = 1
+    f.attrs["ini"] = f.attrs["ini"].replace("1,2", "1")'
+ok 'is no pass' says '2 checks, 0 failed, 0 skipped, 1 not checked'
+ok 'in records, too' exits 1 judge cheat.h5 --tsv
+ok 'with a line' says '# 1: the dump: plan: no hash of it is there: trials may be missing, not checked'
+ok 'unless that is accepted' exits 0 judge cheat.h5 --partial unchecked
+ok 'and counted as skipped' says '2 checks, 0 failed, 1 skipped'
+ok 'a plan that cannot be made again either' exits_with 1 \
+    'plan: no hash of it is there, and it cannot be made again, so that no line was checked: ' \
+    'del f.attrs["plan"]; f.attrs["ini"] = "softmax rowz=1"'
+ok 'inputs of which an earlier version is said to have written no hash' exits_with 1 \
+    'inputs: an earlier version drew them, and kept no hash: not checked' \
+    'f.attrs["schema"] = "ablate-1"; del t.attrs["given"]'
+ok 'are no pass' says '4 checks, 0 failed, 0 skipped, 1 not checked'
+ok 'unless that is accepted' exits 0 judge cheat.h5 --partial unchecked
+ok 'inputs of a caller without a hash' exits_with 1 'inputs: set by a caller, no hash of them is there: not checked' \
+    't.attrs["given_by"] = "the caller"; del t.attrs["given"]'
+ok 'are no pass' says '4 checks, 0 failed, 0 skipped, 1 not checked'
+ok 'a gradient left out is none that is accepted' exits_with 1 '1 missing' \
+    'del u["mine/d"], f.attrs["plan"]' --partial unchecked
 ok 'an attribute that repeats a size' refused 'trial 1: its attribute rows is not what its line says' \
     't.attrs["rows"] = 2'
 ok 'or a choice' refused 'trial 2: its attribute fill is not what its line says' 'u.attrs["fill"] = "masked"'
@@ -529,6 +556,7 @@ with h5py.File('$file.h5') as f, h5py.File('other_$file.h5', 'w') as g:
     ok 'are compared with it' says 'in/x is not what its file holds'
 done
 ok 'honest ones are judged' exits 0 judge file.h5 --partial gradients
+ok 'as what they are' says 'dtype=fp32 seed=1 input=hdf5'
 cp file.h5 named.h5
 "$PYTHON" -c "
 import h5py
@@ -557,7 +585,11 @@ ok 'and nothing is skipped' says '2 checks, 0 failed, 0 skipped'
 import h5py
 with h5py.File('file.h5', 'r+') as f:
     del f['trial/0001'].attrs['given'], f.attrs['plan'], f.attrs['inputs_only']" >out 2>&1
-ok 'in a dump of a version that wrote none' exits 0 judge file.h5 --partial gradients
+ok 'in a dump of a version that wrote none' exits 1 judge file.h5 --partial gradients
+ok 'it is no pass' says '2 checks, 0 failed, 0 skipped, 2 not checked'
+ok 'of the plan' says 'not checked the dump: plan: no hash of it is there, and it cannot be made again'
+ok 'unless that may be so' exits 0 judge file.h5 --partial gradients,unchecked
+ok 'it is counted' says '2 checks, 0 failed, 2 skipped'
 ok 'it is said' says 'inputs: their file is not as it was, no hash of them is there: not checked'
 ok 'as is that' says 'skipped  '
 

@@ -203,14 +203,29 @@ static char *copy_of(const char *text)
     return !text || copy ? copy : err_null("no memory for a text");
 }
 
-/* Is it in the list of names, between commas? */
+enum { MAX_WORD = 64 };
+
+/* The first name of a list between commas, without the blanks around it; returns the list behind it, or NULL. */
+static const char *first_name(const char *list, char name[MAX_WORD])
+{
+    const char *end = list + strcspn(list, ","), *from = list + strspn(list, " \t");
+    int n = from < end ? (int)(end - from) : 0;
+
+    while (n && (from[n - 1] == ' ' || from[n - 1] == '\t'))
+        n--;
+    snprintf(name, MAX_WORD, "%.*s", n, from);
+    return *end ? end + 1 : NULL;
+}
+
 static int is_listed(const char *list, const char *name)
 {
-    const size_t n = strlen(name);
+    char listed[MAX_WORD];
 
-    for (const char *at = list; at && *at; at += strcspn(at, ","), at += *at == ',')
-        if (strcspn(at, ",") == n && strncmp(at, name, n) == 0)
+    while (list) {
+        list = first_name(list, listed);
+        if (strcmp(listed, name) == 0)
             return 1;
+    }
     return 0;
 }
 
@@ -666,10 +681,14 @@ static int is_word(const char *name)
 /* The words of --partial name something.  Nonzero after err_set(). */
 static int check_partial(const struct judge_words *w, const struct experiment *x)
 {
-    char name[64];
+    char name[MAX_WORD];
 
-    for (const char *at = w->partial; at && *at; at += strcspn(at, ","), at += *at == ',') {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+    for (const char *at = w->partial; at;) {
+        at = first_name(at, name);
+        if (!*name)
+            return err_set("--partial '%s': a name is empty; it takes names as d_x, and the words "
+                           "%s, %s and %s",
+                           w->partial, GRADIENTS, TRIALS, UNCHECKED);
         if (!is_word(name) && !is_result(x, name))
             return err_set("--partial %s: the dump has no such result; it takes names as d_x, and "
                            "the words %s, %s and %s",

@@ -62,6 +62,15 @@ ok 'and so may all gradients' exits 0 judge s.h5 --as mine --partial gradients
 ok 'but not by the name of another result' exits 1 judge s.h5 --as mine --partial y
 ok 'nor by one that is none' exits 2 judge s.h5 --as mine --partial d_y
 ok 'which is said' says '--partial d_y: the dump has no such result'
+ok 'names with blanks around them' exits 0 judge s.h5 --as mine --partial ' d_x , y'
+ok 'an empty list of names' exits 2 judge s.h5 --partial=
+ok 'is an error in one sentence' says \
+    "run-ablation: --partial '': a name is empty; it takes names as d_x, and the words gradients, trials and unchecked"
+ok 'as is an empty name' exits 2 judge s.h5 --partial d_x,,y
+ok '--partial twice' exits 2 judge s.h5 --partial d_x --partial y
+ok 'is said' says 'run-ablation: --partial is given twice; try '
+ok '--as twice' exits 2 judge s.h5 --as mine --as theirs
+ok 'is said' says 'run-ablation: --as is given twice; try '
 ok '--partial alone' exits 2 --partial d_x -t relu
 ok 'both' exits 1 judge s.h5 --tsv
 ok 'as records' says 'theirs	given	parity	y	'
@@ -200,6 +209,12 @@ ok 'and have a summary' exits 0 --summary earlier.h5
 
 ok 'wrong words' exits 2 --inputs 'softmax rows=0' -o x.h5
 ok 'make no file' test ! -e x.h5
+ok 'a key that nothing has' exits 2 --inputs 'softmax rowz=3' -o x.h5
+ok 'is said of --inputs' says '--inputs: unknown key'
+ok 'and of -t' exits 2 -t 'softmax rowz=3' -o x.h5
+ok 'where it is' says '-t: unknown key'
+ok 'a file that is not there' exits 2 --inputs 'relu rows=4 dim=5 input=hdf5 file=nothing.h5' -o x.h5
+ok 'is said of --inputs, too' says '--inputs: file = nothing.h5'
 ok 'no dump' exits 2 judge two.ini
 ok 'no file' exits 2 judge nothing.h5
 ok 'no name of a file' exits 2 judge

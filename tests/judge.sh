@@ -461,6 +461,12 @@ with h5py.File('relu.h5', 'r+') as f:
     x, dy = t['in/x'][...].astype(float), t['dout/y'][...].astype(float)
     t['mine/y'], t['mine/d/x'] = x * (x > 0), dy * (x > 0)" >out 2>&1
 ok 'whose results a float holds in double, too' exits 0 judge relu.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('relu.h5', 'r+') as f:
+    f['trial/0001'].attrs['accumulate'] = 'yes'" >out 2>&1
+ok 'sums of which its line says nothing' exits 2 judge relu.h5
+ok 'are refused' says 'trial 1: its attribute accumulate is not what its line says'
 
 "$PYTHON" -c "
 import h5py

@@ -148,8 +148,8 @@ int abl_random(const char *op, uint64_t seed, int64_t i, char *words, int64_t si
 
 /* The cases by which a function is judged that words name.  Where the words leave the length of an input's
  * axis open ("softmax", "attention mask=causal dtype=bf16") these are the cases of the operation's contract
- * that agree with them and have at most 10^8 FLOP, hard inputs among them, then drawn ones, without an
- * end; other parameters are as in the words, or their defaults.  Else they are that size, as its inputs
+ * that agree with them and have at most 10^8 FLOP, hard inputs among them, each such size at 2053, then
+ * drawn ones, without an end; other parameters are as in the words, or their defaults.  Else they are that size, as its inputs
  * are drawn and in up to two other ways.  Case i has the words' seed plus i.  NULL as abl_case_new(). */
 typedef struct abl_campaign abl_campaign;
 abl_campaign *abl_campaign_new(const char *words);

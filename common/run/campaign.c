@@ -128,14 +128,48 @@ static int by_work(const void *a, const void *b)
     return p != q ? (p > q) - (p < q) : (x->seed > y->seed) - (x->seed < y->seed);
 }
 
-/* Those of the contract, and its shapes, of little work first. */
+/* The asked call with open size `which` long, and the others as given, up to their multiples. */
+static struct call long_call(const struct campaign *c, int which, int64_t length, int64_t others)
+{
+    struct call f = c->asked.call;
+    const struct param *param = f.op->param;
+
+    for (int k = 0; k < f.op->n_params; k++)
+        if (c->open & BIT(k))
+            DIM(&f, param[k].letter) = k == which ? length : others;
+    for (int k = 0; k < f.op->n_params; k++) {
+        const int64_t m = param[k].multiple ? param[k].multiple(&f) : 1;
+        if (c->open & BIT(k) && m > 1)
+            DIM(&f, param[k].letter) = (DIM(&f, param[k].letter) + m - 1) / m * m;
+    }
+    return f;
+}
+
+/* Each open size long by itself, where the operation takes that: behind a kernel's whole tiles. */
+static int add_long(struct campaign *c)
+{
+    enum { LONG = 2053 };
+    static const int64_t others[] = {6, 2, 1};
+    int e = 0;
+
+    for (int i = 0; i < c->asked.call.op->n_params; i++) {
+        const int64_t n = c->n;
+        for (size_t k = 0; !e && c->n == n && c->open & BIT(i) && k < COUNT(others); k++) {
+            const struct call f = long_call(c, i, LONG, others[k]);
+            e = add_agreeing(&f, c);
+        }
+    }
+    return e;
+}
+
+/* Those of the contract, and its shapes and long ones, of little work first. */
 static int list_contract(struct campaign *c)
 {
     const struct op *o = c->asked.call.op;
     int e = cases_each(o, o->cases, add_agreeing, c);
     const int64_t n = c->n;
 
-    e = e || (o->shapes && cases_each(o, o->shapes, add_agreeing, c));
+    e = e || (o->shapes && cases_each(o, o->shapes, add_agreeing, c)) || add_long(c);
     if (c->n > n)
         qsort(c->listed + n, (size_t)(c->n - n), sizeof *c->listed, by_work);
     return e ? -1 : 0;

@@ -41,6 +41,7 @@ class _Cases(Handle):
 
     def __init__(self, words: str):
         super().__init__(call("abl_campaign_new", words), "abl_campaign_free")
+        self.of = words
         self.is_open = bool(call("abl_campaign_is_open", self))
         self.listed = int(call("abl_campaign_listed", self))
 
@@ -65,9 +66,12 @@ def _kinds(rows: Iterable[Verdict]) -> set[tuple[str, str]]:
 class _Campaign:
     """A function on its way through the cases."""
 
-    def __init__(self, asked: Asked, words: str, power: bool, most: int | None, seconds: float):
-        self.asked, self.words, self.most = asked, words, most
-        self.cases = _Cases(words)
+    def __init__(self, asked: Asked, cases: _Cases, power: bool, most: int | None,
+                 seconds: float | None):
+        self.asked, self.cases, self.most = asked, cases, most
+        if seconds is None:  # what is listed of sizes that are all named is short
+            seconds = _SECONDS if self.cases.is_open and most is None else math.inf
+        self.seconds = seconds
         self.asks = power or self.cases.is_open  # what would pass
         self.exact = power
         self.until = time.monotonic() + seconds
@@ -76,6 +80,7 @@ class _Campaign:
         self.pending: dict[str, None] = {}  # what would pass, and was not refused in any case
         self.hidden: dict[str, None] = {}  # what changed nothing in any
         self.refused: set[str] = set()
+        self.asked_any = False
         self.replay = ""
         self.smallest: list[Verdict] = []  # of the smallest case that fails
         self.notes: list[str] = []
@@ -94,7 +99,7 @@ class _Campaign:
                     break
         finally:
             self._show("")
-        if self.cases.is_open or self.done < min(self.cases.listed, self.most or math.inf):
+        if self.cases.is_open or self.done < self.cases.listed:
             self.notes.append(self._coverage())
 
     def _judge(self, words: str) -> Judged:
@@ -109,6 +114,7 @@ class _Campaign:
 
     def _note(self, passes: list[str], refused: list[str], hidden: list[str]) -> None:
         """What changes nothing in any case is no mistake of these words."""
+        self.asked_any = True
         self.refused |= set(refused)
         self.hidden |= dict.fromkeys(hidden)
         self.pending |= dict.fromkeys(p for p in passes if p not in hidden)
@@ -121,20 +127,20 @@ class _Campaign:
     @property
     def would_pass(self) -> list[str] | None:
         """None where nothing was asked, or something failed."""
-        if self.replay or not (self.refused or self.pending or self.hidden):
+        if self.replay or not self.asked_any:
             return None
         return [*self.pending, *({} if self.cases.is_open else self.hidden)]
 
     def _is_over(self) -> bool:
-        if self.most is not None:
-            return self.done >= self.most
         if self.done and time.monotonic() > self.until:
             return True
+        if self.most is not None:
+            return self.done >= self.most
         if self.done < self.cases.listed:
             return False
         if self.cases.is_open:
             return not self.pending
-        left = Verdicts(self.words, self.rows).reasons.values()
+        left = Verdicts(self.cases.of, self.rows).reasons.values()
         return "not given" in left or not left or self.done >= self.cases.listed + _REDRAWN
 
     def _coverage(self) -> str:
@@ -144,7 +150,16 @@ class _Campaign:
         what = "of the contract's cases" if self.cases.is_open else "draws of these sizes"
         return (f"{listed} of {self.cases.listed} {what}"
                 + (f", {drawn} drawn" if drawn else "")
-                + (f"; {len(self.refused)} mistakes refused" if self.refused else ""))
+                + (f"; {len(self.refused)} mistakes refused" if self.refused else "")
+                + ("; what would pass was not asked" if self.asks and not self.asked_any else ""))
+
+    @property
+    def cut_short(self) -> str:
+        """Why not all listed cases were run; or ""."""
+        if self.replay or self.done >= self.cases.listed:
+            return ""
+        why = f"cases={self.most}" if self.most == self.done else f"{self.seconds:g} s"
+        return f"{why} ended it after {self.done} of {self.cases.listed} cases"
 
     def _fail(self, one: Judged) -> None:
         """Find a smaller case that fails in the same way."""
@@ -180,10 +195,35 @@ class _Campaign:
         sys.stderr.flush()
 
 
+def _check_arguments(function: Any, words: Any, backward: Any, rounds: Any, cases: Any,
+                     seconds: Any, seed: Any) -> None:
+    """One sentence on what is no argument of judge()."""
+    if not callable(function) or not isinstance(words, str):
+        raise Error("judge(function, words): the function is "
+                    f"{type(function).__name__}, the words are {type(words).__name__}")
+    if not words.split() or "\0" in words:
+        raise Error("the words begin with an operation, and have no zero byte: " + repr(words))
+    if backward is not None and not callable(backward):
+        raise Error(f"backward is a function, or None, not {type(backward).__name__}")
+    if not isinstance(rounds, str):
+        raise Error("rounds is text, NAME:TYPE and blanks between such words, "
+                    f"not {type(rounds).__name__}")
+    if cases is not None and (isinstance(cases, bool) or not isinstance(cases, int) or cases < 1):
+        raise Error(f"cases={cases}: a whole number from 1 on")
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float))
+                                or not seconds >= 0):
+        raise Error(f"seconds={seconds}: a number from 0 on")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise Error(f"seed={seed}: a whole number")
+
+
 def _names(without: str | Iterable[str], words: str) -> frozenset[str]:
     """Results, by name; "gradients" are those of all inputs."""
     from . import _table
-    names = without.replace(",", " ").split() if isinstance(without, str) else list(without)
+    try:
+        names = without.replace(",", " ").split() if isinstance(without, str) else list(without)
+    except TypeError:
+        raise Error(f"without is names of results, not {type(without).__name__}") from None
     tensors = _table.op_tensors(words.split()[0])
     gradients = {"d_" + t.name for t in tensors if t.role == _table.INPUT and t.has_gradient}
     known = gradients | {t.name for t in tensors if t.role == _table.OUTPUT}
@@ -207,15 +247,16 @@ def judge(function: Callable[..., Any], words: str,
 
     Words that leave a size open ("softmax", "attention mask=causal dtype=bf16") mean a campaign: the
     cases of the contract that agree with them, hard inputs among them, then drawn ones, until each
-    mistake that the judge knows was refused once, or `cases`, or `seconds` (10, if no `cases` are
-    given) are over.  Parameters that are not sizes, and that the words do not name, have their
+    mistake that the judge knows was refused once; or `cases`, or `seconds` (10, if neither is given),
+    are over before, which the verdicts say.  Parameters that are not sizes, and that the words do not name, have their
     defaults.  Words that name all sizes mean these, drawn three times, where there are hard inputs in
     other ways.  The first case that fails ends it; it is made smaller, and `replay` has its words.
     What is drawn follows from `seed`, or the word seed=, or else from the system: the words say which.
 
     The verdicts are `ok` if no check failed and each result was judged, with power, in one case at
     least: the outputs, and with `backward` the gradients of the inputs, but for those that `without`
-    names ("lse", "d_bias d_sink"; "gradients" are all).  `reasons` says what was not judged and why,
+    names ("lse", "d_bias d_sink"; "gradients" are all; the gradient of an output that is named there is
+    0).  `reasons` says what was not judged and why,
     and `ok_or("powerless")` accepts that.
 
     `rounds` says what the function rounds on the way, or gives in a coarser type than the contract
@@ -238,17 +279,13 @@ def judge(function: Callable[..., Any], words: str,
 
     Error: the words are wrong, a shape is wrong, a result is no array of real numbers, or nothing was
     given to be judged."""
-    if not isinstance(rounds, str):
-        raise Error("rounds is text, NAME:TYPE and blanks between such words, "
-                    f"not {type(rounds).__name__}")
-    if cases is not None and cases < 1:
-        raise Error(f"cases={cases}: at least one is needed")
+    _check_arguments(function, words, backward, rounds, cases, seconds, seed)
     words = _words_with(words, seed)
-    if seconds is None:
-        seconds = _SECONDS if cases is None else math.inf
-    campaign = _Campaign(Asked(function, backward, rounds), words, power, cases, seconds)
+    named_by = _Cases(words)
     left_out = _names(without, words)
+    campaign = _Campaign(Asked(function, backward, rounds, left_out), named_by, bool(power), cases,
+                         seconds)
     campaign.run()
     return Verdicts(words if len({r.words for r in campaign.rows}) > 1 else campaign.rows[0].words,
                     campaign.rows, campaign.would_pass, without=left_out, notes=campaign.notes,
-                    replay=campaign.replay)
+                    replay=campaign.replay, cut_short=campaign.cut_short)

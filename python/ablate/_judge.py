@@ -45,6 +45,7 @@ class Asked(NamedTuple):
     function: Callable[..., Any]
     backward: Callable[..., Any] | None
     rounds: str
+    without: frozenset[str] = frozenset()  # results that it need not give
 
 
 def _shares(a: np.ndarray, b: np.ndarray) -> bool:
@@ -154,8 +155,12 @@ class Judged:
     # ---- what it is given ----
 
     def _stored(self, case: Case) -> Values:
-        return Values({n: case.stored(n) for n in case.names(INPUT)},
-                      {n: case.stored(n) for n in case.gradients(OUTPUT)})
+        upstream = {n: case.stored(n) for n in case.gradients(OUTPUT)}
+        for name, array in upstream.items():
+            if name[2:] in self.asked.without:  # nothing follows from an output that is not given
+                array[...] = 0
+                case.set(name, array)
+        return Values({n: case.stored(n) for n in case.names(INPUT)}, upstream)
 
     def _drawn(self, k: int) -> Values:
         """Another draw of the case's inputs."""

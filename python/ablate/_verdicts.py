@@ -39,7 +39,8 @@ class Verdicts(Sequence[Verdict]):
     """All verdicts on a function, on every case; str() is a table of the worst of each kind."""
 
     def __init__(self, words: str, rows: list[Verdict], would_pass: list[str] | None = None, *,
-                 without: Iterable[str] = (), notes: Sequence[str] = (), replay: str = ""):
+                 without: Iterable[str] = (), notes: Sequence[str] = (), replay: str = "",
+                 cut_short: str = ""):
         if not rows:
             raise Error(f"nothing was checked: {words}")
         self.words, self._rows = words, rows
@@ -48,6 +49,7 @@ class Verdicts(Sequence[Verdict]):
         self.without = frozenset(without)  # results that need not be judged
         self.notes = list(notes)  # what else is to be said, a line each
         self.replay = replay  # the words of the smallest case that was seen failing; or ""
+        self.cut_short = cut_short  # why fewer cases than there are were run; or ""
 
     def __getitem__(self, i: Any) -> Any:
         return self._rows[i]
@@ -124,7 +126,8 @@ class Verdicts(Sequence[Verdict]):
     @property
     def _result(self) -> str:
         why = [f"{name} {reason}" for name, reason in self.reasons.items()]
-        return "ok" if self.ok else "not ok" + (f": {', '.join(why)}" if why else "")
+        text = "ok" if self.ok else "not ok" + (f": {', '.join(why)}" if why else "")
+        return text + (f", but {self.cut_short}" if self.cut_short else "")
 
     def _worst(self) -> list[tuple[Verdict, int, str]]:
         """Of each kind of check on each tensor the worst, how many there are, and the verdicts in words.

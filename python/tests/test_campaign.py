@@ -108,7 +108,7 @@ def test_open_sizes_are_a_campaign():
     assert fills == {"normal", "masked", "shifted", "outliers"}
     assert min(sizes(w)["columns"] for w in verdicts.cases) == 1
     assert max(sizes(w)["columns"] for w in verdicts.cases) > 10000
-    assert "82 of 82 of the contract's cases" in str(verdicts)
+    assert "84 of 84 of the contract's cases" in str(verdicts)
 
 
 def test_what_the_words_name_stays():
@@ -136,10 +136,48 @@ def test_how_many_cases():
     assert len(ablate.judge(softmax, "softmax", cases=5).cases) == 5
     assert len(ablate.judge(softmax, "softmax rows=3 columns=20", cases=1).cases) == 1
     few = ablate.judge(softmax, "softmax", seconds=0)
-    assert len(few.cases) == 1 and "1 of 82 of the contract's cases" in str(few)
-    for wrong in 0, -1:
-        with pytest.raises(ablate.Error, match="at least one"):
-            ablate.judge(softmax, "softmax", cases=wrong)
+    assert len(few.cases) == 1 and "1 of 84 of the contract's cases" in str(few)
+    assert str(few).endswith(", but 0 s ended it after 1 of 84 cases") and few.cut_short
+    assert "what would pass was not asked" in str(few) and few.would_pass is None
+    assert len(ablate.judge(softmax, "softmax", cases=50, seconds=0).cases) == 1
+    five = ablate.judge(softmax, "softmax", cases=5)
+    assert five.cut_short == "cases=5 ended it after 5 of 84 cases"
+    assert not ablate.judge(softmax, "softmax rows=3 columns=20").cut_short
+
+
+def test_named_sizes_are_drawn_three_times_however_slow_the_function_is(monkeypatch):
+    monkeypatch.setattr(_campaign, "_SECONDS", 0)
+    assert len(ablate.judge(softmax, "softmax rows=3 columns=20").cases) == 3
+    assert len(ablate.judge(softmax, "softmax rows=3 columns=20", seconds=0).cases) == 1
+
+
+@pytest.mark.parametrize("wrong, message", [
+    ({"cases": 0}, "cases=0: a whole number from 1 on"), ({"cases": 2.5}, "cases=2.5: a whole number"),
+    ({"cases": float("nan")}, "cases=nan"), ({"cases": "3"}, "cases=3"), ({"cases": True}, "cases=True"),
+    ({"seconds": -1}, "seconds=-1: a number from 0 on"), ({"seconds": float("nan")}, "seconds=nan"),
+    ({"seconds": "1"}, "seconds=1"), ({"seed": 1.5}, "seed=1.5: a whole number"),
+    ({"without": None}, "without is names of results, not NoneType"), ({"without": 3}, "not int"),
+    ({"backward": 3}, "backward is a function, or None, not int"),
+    ({"words": None}, "the words are NoneType"), ({"words": b"softmax"}, "the words are bytes"),
+    ({"words": ""}, "begin with an operation"), ({"words": "softmax\0"}, "no zero byte"),
+    ({"function": 3}, "the function is int"), ({"function": "softmax", "words": softmax}, "is str, the words")])
+def test_arguments_that_are_none(wrong, message):
+    with pytest.raises(ablate.Error, match=message):
+        ablate.judge(**{"function": softmax, "words": "softmax rows=3 columns=4", **wrong})
+
+
+@pytest.mark.parametrize("words, size", [("gemm", "M"), ("transpose", "columns"), ("rope", "steps")])
+def test_what_is_wrong_behind_512_alone(words, size):
+    def wrong(**inputs):
+        found = ablate.op(words, **({"beta": 0} if words == "gemm" else {}))(**inputs)
+        axis = {"M": 0, "columns": 2, "steps": 1}[size]
+        first = next(iter(inputs.values()))
+        return {n: y * (1.01 if first.shape[axis] >= 512 else 1) for n, y in found.items()}
+    assert sizes_of(ablate.judge(wrong, words).replay)[size] >= 512
+
+
+def sizes_of(words):
+    return {k: int(v) for k, v in re.findall(r" (\w+)=(\d+)", words)}
 
 
 def test_mistakes_that_no_case_refuses_are_named():
@@ -222,6 +260,16 @@ def test_what_is_not_given_is_not_ok():
     assert ablate.judge(forward, words, part, without="gradients").ok
     assert not ablate.judge(forward, words, part, without="d_x, d_b").ok
     assert ablate.judge(forward, words).ok  # gradients are not asked for
+
+
+def test_no_gradient_comes_by_an_output_that_is_not_given():
+    """A function that gives no lse has no gradient by it."""
+    attention = "attention batch=1 steps=8 heads=2 dim=16 fill=normal"
+    both, back = reference(attention, "ref32")
+    alone = lambda **inputs: {"o": both(**inputs)["o"]}
+    no_lse = lambda i, u: back(i, {**u, "d_lse": 0 * u["d_lse"]})
+    assert ablate.judge(alone, attention, no_lse, without="lse").ok
+    assert ablate.judge(both, attention, no_lse).failed
 
 
 def test_without_does_not_excuse_what_is_wrong():

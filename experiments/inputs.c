@@ -27,7 +27,9 @@ static int wrong_input(const struct experiment *x, const struct trial *t)
 
 int wrong_inputs(const struct experiment *x, struct store *store)
 {
-    struct plan p = {.file = x->file, .x = (struct experiment *)x}; /* which it only reads */
+    struct plan p = {.file = x->file,
+                     .option = x->inputs_only ? "--inputs" : NULL,
+                     .x = (struct experiment *)x}; /* which it only reads */
     struct store_counts ignored;
     char last[1024] = "";
     int line = -1;

@@ -25,6 +25,14 @@ struct names {
     int n;
 };
 
+/* Of a program's results in all trials of an operation, which were given, and which judged, be it well
+ * or ill; [1]: gradients. */
+struct tally {
+    const struct op *op;
+    const char *name;
+    unsigned char given[2][MAX_ARGS], judged[2][MAX_ARGS];
+};
+
 /* A trial that is being judged. */
 struct judging {
     const struct judge_words *w;
@@ -32,7 +40,9 @@ struct judging {
     struct report *report;
     const struct names *all; /* the programs that gave results of any trial */
     const struct note *note; /* of each trial, what could not be checked */
-    int missing;             /* results of all trials */
+    int missing, unchecked;  /* of all trials */
+    struct tally *tally;     /* of each operation and program */
+    int n_tallies;
     struct result r;
     abl_case *c;
     abl_result *given[MAX_GIVEN];
@@ -193,18 +203,40 @@ static char *copy_of(const char *text)
     return !text || copy ? copy : err_null("no memory for a text");
 }
 
-/* Is it in the list of names, between commas? */
+enum { MAX_WORD = 64 };
+
+/* The first name of a list between commas, without the blanks around it; returns the list behind it, or NULL. */
+static const char *first_name(const char *list, char name[MAX_WORD])
+{
+    const char *end = list + strcspn(list, ","), *from = list + strspn(list, " \t");
+    int n = from < end ? (int)(end - from) : 0;
+
+    while (n && (from[n - 1] == ' ' || from[n - 1] == '\t'))
+        n--;
+    snprintf(name, MAX_WORD, "%.*s", n, from);
+    return *end ? end + 1 : NULL;
+}
+
 static int is_listed(const char *list, const char *name)
 {
-    const size_t n = strlen(name);
+    char listed[MAX_WORD];
 
-    for (const char *at = list; at && *at; at += strcspn(at, ","), at += *at == ',')
-        if (strcspn(at, ",") == n && strncmp(at, name, n) == 0)
+    while (list) {
+        list = first_name(list, listed);
+        if (strcmp(listed, name) == 0)
             return 1;
+    }
     return 0;
 }
 
-static const char TRIALS[] = "trials", GRADIENTS[] = "gradients"; /* words of --partial */
+/* Words of --partial. */
+static const char TRIALS[] = "trials", GRADIENTS[] = "gradients", UNCHECKED[] = "unchecked";
+
+/* May it be absent, and be given and not be judged? */
+static int is_partial(const struct judging *j, const char *tensor, int grad)
+{
+    return is_listed(j->w->partial, tensor) || (grad && is_listed(j->w->partial, GRADIENTS));
+}
 
 /* Something of a program is not there: skipped where it may be absent, else missing. */
 static void note_absent(struct judging *j, const char *name, const char *why, int may_be)
@@ -218,7 +250,6 @@ static void note_absent(struct judging *j, const char *name, const char *why, in
 /* Results that it did not give: saved tensors are its own affair. */
 static void note_missing(struct judging *j, const abl_result *g, const char *name)
 {
-    const char *partial = j->w->partial;
     char tensor[32], why[80];
 
     FOR_RESULTS (&g->call, a, grad) {
@@ -226,8 +257,7 @@ static void note_missing(struct judging *j, const abl_result *g, const char *nam
             continue;
         tensor_name(g->call.op, a, grad, tensor);
         snprintf(why, sizeof why, "%s is not given", tensor);
-        note_absent(j, name, why,
-                    is_listed(partial, tensor) || (grad && is_listed(partial, GRADIENTS)));
+        note_absent(j, name, why, is_partial(j, tensor, grad));
     }
 }
 
@@ -246,6 +276,20 @@ static void note_left_out(struct judging *j, const struct names *names)
         if (!has_name(names, j->all->name[k]))
             note_absent(j, j->all->name[k], "the trial has no results of it",
                         is_listed(j->w->partial, TRIALS));
+}
+
+/* What unchanged() said of trial i. */
+static void note_dump(struct judging *j, int i)
+{
+    const struct note *n = &j->note[i];
+    const char *const text[] = {n->plan, n->inputs};
+    const int unchecked[] = {1, n->inputs_unchecked};
+
+    for (int k = 0; k < 2; k++)
+        if (*text[k] && unchecked[k] && !is_listed(j->w->partial, UNCHECKED))
+            result_uncheck(&j->r, "the dump", text[k]);
+        else if (*text[k])
+            result_skip(&j->r, "the dump", text[k]);
 }
 
 /* ---- a trial ---- */
@@ -400,8 +444,7 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
         e = judge_one(j, d, i, names->name[k]);
     abl_dump_free(d);
     note_left_out(j, names);
-    if (*j->note[i].text)
-        result_skip(&j->r, "the dump", j->note[i].text);
+    note_dump(j, i);
     if (!e && names->n) {
         j->r.ran[ORACLE].t = j->c->answer->truth.oracle;
         j->r.ran[YARDSTICK].t = j->c->answer->truth.yard;
@@ -421,11 +464,8 @@ static int read_trial(const abl_dump *d, int i, struct trial *t)
     const int64_t n = text_of(d, path, "line", line, sizeof line);
     if (n < 0)
         return n == -1 ? -1 : err_set("%s has no attribute line", path);
-    char *from = strstr(line, " input=");
-    if (from)
-        *from = 0;
     return n >= (int64_t)sizeof line ? err_set("%s: its line is too long", path)
-                                     : words_parse(line, t);
+                                     : line_read(line, t);
 }
 
 /* Adds the names that are not among them; nonzero after err_set(). */
@@ -469,6 +509,51 @@ static int read_trials(const struct judge_words *w, struct experiment *x, struct
     return e ? -1 : 0;
 }
 
+/* NULL after err_set(). */
+static struct tally *tally_of(struct judging *j, const struct op *o, const char *name)
+{
+    for (int k = 0; k < j->n_tallies; k++)
+        if (j->tally[k].op == o && strcmp(j->tally[k].name, name) == 0)
+            return &j->tally[k];
+    struct tally *more = grow(j->tally, j->n_tallies, sizeof *more);
+    if (!more)
+        return err_null("no memory for the results of %d programs", j->n_tallies + 1);
+    j->tally = more;
+    more[j->n_tallies] = (struct tally){.op = o, .name = name};
+    return &more[j->n_tallies++];
+}
+
+/* Was that result judged, in any of these verdicts? */
+static int is_judged(const abl_verdicts *verdicts, const char *tensor)
+{
+    for (int i = 0; i < verdicts->list.n; i++)
+        if (!verdicts->list.v[i].unjudged && strcmp(verdicts->list.v[i].tensor, tensor) == 0)
+            return 1;
+    return 0;
+}
+
+/* Counts the results of a trial that was judged; nonzero after err_set(). */
+static int count_results(struct judging *j, const struct names *names)
+{
+    char tensor[32];
+
+    for (int k = 0; k < names->n; k++) {
+        const abl_result *g = j->given[k];
+        const struct op *o = g->call.op;
+        struct tally *t = tally_of(j, o, names->name[k]);
+        if (!t)
+            return -1;
+        FOR_RESULTS (&g->call, a, grad) {
+            if (!(o->arg[a].flags & (IN | OUT)) || !X_OR_G(g->has, a, grad))
+                continue;
+            tensor_name(o, a, grad, tensor);
+            t->given[grad][a] = 1;
+            t->judged[grad][a] |= is_judged(j->verdicts[k], tensor);
+        }
+    }
+    return 0;
+}
+
 /* The verdicts take the place of all earlier ones on the same programs, whoever wrote them. */
 static int keep_verdicts(const struct judging *j, int i, const struct verdicts *list)
 {
@@ -490,7 +575,7 @@ static int judge_and_keep(struct judging *j, const struct trial *t, int i,
         return 0;
     if (!e) {
         report_trial(j->report, i, &j->r);
-        e = keep_verdicts(j, i, &j->r.verdicts);
+        e = count_results(j, names) || keep_verdicts(j, i, &j->r.verdicts);
     } else {
         report_error(j->report, i, err_text());
         return keep_verdicts(j, i, &(struct verdicts){.n = 0}), 1;
@@ -506,7 +591,27 @@ static int count_judged(const struct result *r)
     return r->verdicts.n - verdicts_unjudged(&r->verdicts, 0);
 }
 
-/* An operation none of whose results was judged has not passed; returns how many there are. */
+/* A result that no trial could judge has not passed, unless it may be absent; returns how many of
+ * the operation there are. */
+static int note_results(const struct judging *j, const struct op *o)
+{
+    char tensor[32];
+    int n = 0;
+
+    for (const struct tally *t = j->tally; t < j->tally + j->n_tallies; t++)
+        for (int i = 0; t->op == o && i < 2 * o->n_args; i++) {
+            const int grad = i >= o->n_args, a = i % o->n_args;
+            tensor_name(o, a, grad, tensor);
+            if (!t->given[grad][a] || t->judged[grad][a] || is_partial(j, tensor, grad))
+                continue;
+            report_note(j->report, "%s: %s of %s could not be judged in any trial: that is no pass",
+                        o->name, tensor, t->name);
+            n++;
+        }
+    return n;
+}
+
+/* Nor has an operation none of whose results was judged; returns how many lines that takes. */
 static int note_unjudged(const struct judging *j, const struct experiment *x, const int *judged)
 {
     int n = 0;
@@ -519,7 +624,9 @@ static int note_unjudged(const struct judging *j, const struct experiment *x, co
                 first = first && k >= i;
                 sum += judged[k];
             }
-        if (!first || sum)
+        const int results = first ? note_results(j, o) : 0;
+        n += results;
+        if (!first || sum || results)
             continue;
         report_note(j->report, "%s: no result of it was judged: that is no pass", o->name);
         n++;
@@ -538,6 +645,7 @@ static int judge_trials(struct judging *j, const struct experiment *x, const str
         const int e = judge_and_keep(j, &x->trial[i], i, &names[i]);
         judged[i] = e ? 1 : count_judged(&j->r); /* an error is reported as one */
         j->missing += j->r.missing;
+        j->unchecked += j->r.unchecked;
         errors += e;
         end_trial(j);
         j->c = NULL;
@@ -545,10 +653,10 @@ static int judge_trials(struct judging *j, const struct experiment *x, const str
     const int none = *j->stop ? 0 : note_unjudged(j, x, judged);
     const int failed = report_end(j->report, j->w->file, *j->stop);
     free(judged);
-    return *j->stop                       ? INTERRUPTED
-           : errors                       ? BAD_INPUT
-           : failed || none || j->missing ? CHECK_FAILED
-                                          : GOOD;
+    return *j->stop                                       ? INTERRUPTED
+           : errors                                       ? BAD_INPUT
+           : failed || none || j->missing || j->unchecked ? CHECK_FAILED
+                                                          : GOOD;
 }
 
 /* Is it a result of an operation in the dump? */
@@ -564,17 +672,27 @@ static int is_result(const struct experiment *x, const char *name)
     return 0;
 }
 
+static int is_word(const char *name)
+{
+    return strcmp(name, TRIALS) == 0 || strcmp(name, GRADIENTS) == 0 ||
+           strcmp(name, UNCHECKED) == 0;
+}
+
 /* The words of --partial name something.  Nonzero after err_set(). */
 static int check_partial(const struct judge_words *w, const struct experiment *x)
 {
-    char name[64];
+    char name[MAX_WORD];
 
-    for (const char *at = w->partial; at && *at; at += strcspn(at, ","), at += *at == ',') {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
-        if (strcmp(name, TRIALS) != 0 && strcmp(name, GRADIENTS) != 0 && !is_result(x, name))
+    for (const char *at = w->partial; at;) {
+        at = first_name(at, name);
+        if (!*name)
+            return err_set("--partial '%s': a name is empty; it takes names as d_x, and the words "
+                           "%s, %s and %s",
+                           w->partial, GRADIENTS, TRIALS, UNCHECKED);
+        if (!is_word(name) && !is_result(x, name))
             return err_set("--partial %s: the dump has no such result; it takes names as d_x, and "
-                           "the words %s and %s",
-                           name, GRADIENTS, TRIALS);
+                           "the words %s, %s and %s",
+                           name, GRADIENTS, TRIALS, UNCHECKED);
     }
     return 0;
 }
@@ -644,6 +762,8 @@ int judge_command(const struct judge_words *w, const volatile int *stop)
     free(names);
     free(x.trial);
     free(all);
+    if (j)
+        free(j->tally);
     free(j);
     return status;
 }

@@ -7,7 +7,8 @@ struct judge_words {
     const char *file; /* the dump */
     const char
         *as; /* the program whose groups /trial/NNNN/NAME are judged; NULL: all that are there */
-    const char *partial; /* "d_x,lse": results that may be absent; and `gradients`, `trials` */
+    const char *partial; /* "d_x,lse": results that may be absent; and `gradients`, `trials`; or
+                          * `unchecked`: what cannot be compared with what was written is accepted */
     int tsv, verbose;
 };
 /* First the dump must be what run-ablation wrote, but for those groups (unchanged.h).

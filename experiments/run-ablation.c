@@ -80,8 +80,9 @@ static const char usage[] =
     "      judge FILE.h5    judge what other programs wrote beside these inputs, each into its\n"
     "                       groups /trial/NNNN/NAME; the verdicts go into the file\n"
     "      --as NAME    ... of this program alone\n"
-    "      --partial NAMES  ... these results, as d_x,lse, may be absent; gradients: all of them;\n"
-    "                       trials: all of a trial's; others that are missing are exit status 1\n"
+    "      --partial NAMES  ... these results, as d_x,lse, may be absent, or not be judged in any\n"
+    "                       trial; gradients: all of them; trials: all of a trial's; unchecked:\n"
+    "                       a dump without its hashes; anything else of these is exit status 1\n"
     "      --report FILE.h5     write one page of HTML on what is in a dump, FILE.html or as -o\n"
     "                       says: plan, verdicts, times, roofline, ladders; nothing runs\n"
     "      --summary FILE.h5    compare the settings in a dump: mean and standard deviation of\n"
@@ -564,6 +565,15 @@ static int is_option(const char *word)
     return 0;
 }
 
+/* The argument of an option that is given once. */
+static int take_once(const char **to, const char *name)
+{
+    if (*to)
+        return err_set("%s is given twice", name);
+    *to = optarg;
+    return 0;
+}
+
 static int parse_options(int argc, char **argv, struct options *o)
 {
     int c;
@@ -590,8 +600,14 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_CHECKS: o->random.checks = optarg; break;
         case OPT_JUDGE: o->random.judge = optarg; break;
         case OPT_INPUTS: o->inputs = optarg; break;
-        case OPT_AS: o->judge.as = optarg; break;
-        case OPT_PARTIAL: o->judge.partial = optarg; break;
+        case OPT_AS:
+            if (take_once(&o->judge.as, "--as"))
+                return -1;
+            break;
+        case OPT_PARTIAL:
+            if (take_once(&o->judge.partial, "--partial"))
+                return -1;
+            break;
         case OPT_REPORT: o->report = optarg; break;
         case OPT_SUMMARY: o->summary.file = optarg; break;
         case OPT_BY: o->summary.by = optarg; break;
@@ -676,8 +692,9 @@ int main(int argc, char **argv)
         int status = page_command(options.report, options.output);
         return finish(status == BAD_INPUT ? complain(status) : status);
     }
-    int errors =
-        options.words ? plan_words(options.words, &x, stderr) : plan_read(options.file, &x, stderr);
+    int errors = !options.words
+                     ? plan_read(options.file, &x, stderr)
+                     : plan_words_of(options.words, options.inputs ? "--inputs" : "-t", &x, stderr);
     if (errors)
         return BAD_INPUT;
     if (options.output && strlen(options.output) >= sizeof x.output) {

@@ -30,9 +30,10 @@ struct checking {
     struct note *note;
 };
 
-static void note(struct checking *k, int i, const char *what)
+static void note_inputs(struct checking *k, int i, const char *what, int unchecked)
 {
-    snprintf(k->note[i].text, MAX_NOTE, "%s", what);
+    snprintf(k->note[i].inputs, MAX_NOTE, "%s", what);
+    k->note[i].inputs_unchecked = unchecked;
 }
 
 /* ---- its plan ---- */
@@ -163,18 +164,21 @@ static int check_plan(struct checking *k, int kept)
     char *text = h5_get_text(k->root, "ini"),
          *source = text ? h5_get_text(k->root, "source") : NULL;
     struct experiment x;
-    char why[MAX_NOTE];
     int e = !source;
 
+    if (!kept)
+        snprintf(k->note->plan, MAX_NOTE,
+                 "plan: no hash of it is there: trials may be missing, not checked");
     if (!e && strstr(text, "dtype=fp64") && strcmp(source, "-t") == 0) {
         e = check_one_trial(k, text);
     } else if (!e && !plan_again(text, source, &x)) {
         e = check_experiment(k, &x);
         plan_free(&x);
     } else if (!e && !kept) {
-        snprintf(why, sizeof why, "plan: cannot be made again, so that no line was checked: %s",
+        snprintf(k->note->plan, MAX_NOTE,
+                 "plan: no hash of it is there, and it cannot be made again, so that no line was "
+                 "checked: %s",
                  err_text());
-        note(k, 0, why);
     }
     free(source);
     free(text);
@@ -311,14 +315,56 @@ static int check_values(struct checking *k, int i, const struct given_trial *g)
     if (no_hash < 0)
         return compare_hash(g);
     if (callers)
-        note(k, i,
-             no_hash ? "inputs: set by a caller, no hash of them is there: not checked"
-                     : "inputs: set by a caller; only their hash was compared");
+        note_inputs(k, i,
+                    no_hash ? "inputs: set by a caller, no hash of them is there: not checked"
+                            : "inputs: set by a caller; only their hash was compared",
+                    no_hash);
     else if (no_hash && !drawn)
-        note(k, i,
-             earlier
-                 ? "inputs: an earlier version drew them, and kept no hash: not checked"
-                 : "inputs: their file is not as it was, no hash of them is there: not checked");
+        note_inputs(
+            k, i,
+            earlier ? "inputs: an earlier version drew them, and kept no hash: not checked"
+                    : "inputs: their file is not as it was, no hash of them is there: not checked",
+            1);
+    return 0;
+}
+
+/* The value of a word of a line, without its quotes; "" where it has none. */
+static void word_value(const char *line, const char *key, char value[MAX_LINE])
+{
+    const size_t n = strlen(key);
+    int quotes = 0;
+
+    *value = 0;
+    for (const char *c = line; *c; c++) {
+        quotes ^= *c == '"';
+        if (quotes || *c != ' ' || strncmp(c + 1, key, n) != 0 || c[1 + n] != '=')
+            continue;
+        for (c += n + 2; *c && (quotes || *c != ' '); c++) {
+            quotes ^= *c == '"';
+            if (*c != '"' || (quotes && c[-1] == '"'))
+                *value++ = *c;
+        }
+        *value = 0;
+        return;
+    }
+}
+
+/* Do the attributes agree that repeat words which dump_trial_agrees() does not see?  A line without such
+ * a word has no such attribute. */
+static int words_agree(hid_t trial, const char *line)
+{
+    const char *const keys[] = {
+        "accumulate", "file", "group", "tensor", "kernel", goal_keys[FORWARD], goal_keys[BACKWARD]};
+    char value[MAX_LINE], there[MAX_LINE];
+
+    if (strlen(line) >= sizeof value)
+        return err_set("its line is too long");
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        word_value(line, keys[i], value);
+        if (H5Aexists(trial, keys[i]) > 0 &&
+            !h5_same_text(trial, keys[i], value, there, sizeof there))
+            return err_set("its attribute %s is not what its line says", keys[i]);
+    }
     return 0;
 }
 
@@ -336,16 +382,24 @@ static int read_input(const char *line, struct trial *t)
     return err_set("its line says no input: %.*s", quote_fit(line, SHOWN), line);
 }
 
+int line_read(const char *line, struct trial *t)
+{
+    if (read_head(line, t) || read_input(line, t))
+        return -1;
+    strcpy(t->text, line);
+    return 0;
+}
+
 static int check_trial(struct checking *k, int i)
 {
     char path[MAX_PATH];
     char *line = line_of(k, i);
     struct trial *t = malloc(sizeof *t);
     struct given_trial g = {.group = header_trial(k->file, i), .line = line};
-    int e = !line || !t || g.group < 0 || read_head(line, t);
+    int e = !line || !t || g.group < 0 || line_read(line, t);
 
     snprintf(path, sizeof path, "/trial/%04d", i + 1);
-    e = e || read_input(line, t) || dump_trial_agrees(g.group, t) ||
+    e = e || dump_trial_agrees(g.group, t) || words_agree(g.group, line) ||
         !(g.c = abl_case_read(k->name, path));
     if (!e) {
         g.call = call_on(&t->call, reference_of(t->type), NULL);

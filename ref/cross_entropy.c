@@ -57,6 +57,25 @@ static real off_by(real share, real d, real dlse, real p, real q)
                : 0;
 }
 
+/* The share of element j in the smoothed target. */
+static real share_of(int64_t j, int64_t target, real smoothing, int64_t V)
+{
+    return (j == target ? 1 - smoothing : 0) + smoothing / V;
+}
+
+/* How far d, the factor of p, may be off in float: autograd has it as the sum of all d q, whose many equal
+ * terms beside a large one drift. */
+static real sum_off_by(real d, int64_t target, real smoothing, int64_t V)
+{
+    real sum = 0;
+
+    if (!sums_in_float() || !(smoothing > 0))
+        return 0;
+    FOR_SUM (j, V)
+        add_to(sum, (float)(d * share_of(j, target, smoothing, V)));
+    return sum - d;
+}
+
 static int backward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
@@ -73,11 +92,13 @@ static int backward(const struct call *f)
         num *dx = (num *)g->logits + r * V;
         const real share = target[r] == DIM(f, 'I') ? 0 : *dloss / *count;
         const real d = target[r] == DIM(f, 'I') ? 0 : share + dlosses[r];
+        const real d_off = sum_off_by(d, target[r], smoothing, V);
         for (int64_t j = 0; j < V; j++) {
-            real q = (j == target[r] ? 1 - smoothing : 0) + smoothing / V;
+            real q = share_of(j, target[r], smoothing, V);
             real p = exp(load_alike(x[j]) - top[r]) / sum[r];
             const real slope = (d + dlse[r]) * p - d * q;
-            dx[j] = store(sums_in_float() ? slope + off_by(share, d, dlse[r], p, q) : slope);
+            dx[j] = store(sums_in_float() ? slope + d_off * p + off_by(share, d, dlse[r], p, q)
+                                          : slope);
         }
     }
     return 0;

@@ -40,6 +40,23 @@ static struct matrix operand(const real *at, int64_t rows, int64_t columns, int 
     return transpose ? transposed(matrix(at, columns, rows)) : matrix(at, rows, columns);
 }
 
+/* C = alpha C + beta C0 of a product in C, as composed operators have it, which store each term. */
+static void add_terms(const struct call *f, real *C, const num *C0, int64_t n)
+{
+    const real alpha = f->real[GEMM_ALPHA], beta = f->real[GEMM_BETA];
+
+    for (int64_t i = 0; i < n; i++)
+        C[i] = site(GEMM_AT_TERM, alpha * site(GEMM_AT_TERM, C[i])) +
+               (C0 ? site(GEMM_AT_TERM, beta * load(C0[i])) : 0);
+}
+
+/* Is it a composition, which stores more than the results? */
+static int is_composed(const struct call *f)
+{
+    const real alpha = f->real[GEMM_ALPHA];
+    return alpha != 0 && (alpha != 1 || f->real[GEMM_BETA] != 0);
+}
+
 static int forward(const struct call *f)
 {
     const struct gemm *a = ARGS(f, gemm);
@@ -49,14 +66,17 @@ static int forward(const struct call *f)
     const real *A = widened(a->A, G * M * K, &work), *B = widened(a->B, G * K * N, &work);
     real *C = to_fill(a->C, G * M * N, &work);
     const num *C0 = a->C0;
+    const int composed = at_site(GEMM_AT_TERM) && is_composed(f);
 
     #pragma omp parallel for
     for (int64_t i = 0; i < G * M * N; i++)
         C[i] = C0 ? load(C0[i]) : 0;
     #pragma omp parallel for if (tiny(f))
     for (int64_t g = 0; g < G; g++)
-        multiply(alpha, operand(A + g * M * K, M, K, ta), operand(B + g * K * N, K, N, tb), beta,
-                 C + g * M * N);
+        multiply(composed ? 1 : alpha, operand(A + g * M * K, M, K, ta),
+                 operand(B + g * K * N, K, N, tb), composed ? 0 : beta, C + g * M * N);
+    if (composed)
+        add_terms(f, C, C0, G * M * N);
     filled(a->C, C, G * M * N);
     return 0;
 }
@@ -69,16 +89,20 @@ static int backward(const struct call *f)
     real alpha = f->real[GEMM_ALPHA], beta = f->real[GEMM_BETA], *work = f->work;
     const real *A = widened(a->A, G * M * K, &work), *B = widened(a->B, G * K * N, &work);
     const real *dC = widened(d->C, G * M * N, &work);
+    const int composed = at_site(GEMM_AT_DTERM) && is_composed(f);
+    real *dterm = composed ? scaled_at_site(GEMM_AT_DTERM, alpha, d->C, G * M * N) : NULL;
     real *dA = to_fill(d->A, G * M * K, &work), *dB = to_fill(d->B, G * K * N, &work);
     const num *given = d->C;
     num *dC0 = d->C0;
     int64_t n_C0 = dC0 ? G * M * N : 0;
 
+    if (composed && !dterm)
+        return -1;
     #pragma omp parallel for if (tiny(f))
     for (int64_t g = 0; g < G; g++) {
         struct matrix op_A = operand(A + g * M * K, M, K, ta);
         struct matrix op_B = operand(B + g * K * N, K, N, tb);
-        struct matrix dC_g = matrix(dC + g * M * N, M, N);
+        struct matrix dC_g = matrix((dterm ? dterm : dC) + g * M * N, M, N);
         if (ta) /* dA [K,M] = op(B) dC^T */
             multiply(alpha, op_B, transposed(dC_g), 0, dA + g * M * K);
         else /* dA [M,K] = dC op(B)^T */
@@ -88,6 +112,7 @@ static int backward(const struct call *f)
         else /* dB [K,N] = op(A)^T dC */
             multiply(alpha, transposed(op_A), dC_g, 0, dB + g * K * N);
     }
+    free(dterm);
     filled(d->A, dA, G * M * K);
     filled(d->B, dB, G * K * N);
     #pragma omp parallel for

@@ -43,8 +43,12 @@ static int forward(const struct call *f)
         multiply_transposed(a->A, a->x, sums, K, M);
     else
         multiply(a->A, a->x, sums, M, K);
-    for (int64_t m = 0; m < M; m++)
-        y[m] = store(alpha * sums[m] + (y0 ? beta * load(y0[m]) : 0));
+    for (int64_t m = 0; m < M; m++) {
+        const int composed = at_site(GEMV_AT_TERM) && (alpha != 1 || y0);
+        const real term =
+            composed ? site(GEMV_AT_TERM, alpha * site(GEMV_AT_TERM, sums[m])) : alpha * sums[m];
+        y[m] = store(term + (y0 ? site(GEMV_AT_TERM, beta * load(y0[m])) : 0));
+    }
     return 0;
 }
 
@@ -54,10 +58,15 @@ static int backward(const struct call *f)
     int64_t M = DIM(f, 'M'), K = DIM(f, 'K');
     int flip = f->choice[GEMV_TRANSPOSE_A];
     real alpha = f->real[GEMV_ALPHA], beta = f->real[GEMV_BETA], *sums = f->work;
-    const num *x = a->x, *dy = g->y, *left = flip ? x : dy, *right = flip ? dy : x;
+    const int composed = at_site(GEMV_AT_DTERM) && alpha != 0 && (alpha != 1 || g->y0);
+    num *dterm = composed ? scaled_at_site(GEMV_AT_DTERM, alpha, g->y, M) : NULL;
+    const num *x = a->x, *dy = dterm ? dterm : g->y, *left = flip ? x : dy, *right = flip ? dy : x;
     num *dA = g->A, *dx = g->x, *dy0 = g->y0;
     int64_t rows = flip ? K : M, columns = flip ? M : K;
+    const num *given = g->y;
 
+    if (composed && !dterm)
+        return -1;
     if (flip)
         multiply(a->A, dy, sums, K, M);
     else
@@ -69,7 +78,8 @@ static int backward(const struct call *f)
         for (int64_t j = 0; j < columns; j++)
             dA[i * columns + j] = store(alpha * load(left[i]) * load(right[j]));
     for (int64_t m = 0; dy0 && m < M; m++)
-        dy0[m] = store(beta * load(dy[m]));
+        dy0[m] = store(beta * load(given[m]));
+    free(dterm);
     return 0;
 }
 

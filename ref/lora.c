@@ -2,13 +2,6 @@
 #include "common/ops/lora.h"
 #include "ref/ref.h"
 
-/* x = by x, which is a site. */
-static void times(real *x, real by, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = site(LORA_AT_H, by * x[i]);
-}
-
 /* What is added to later. */
 static void term(real *x, int64_t n)
 {
@@ -23,10 +16,12 @@ static int forward(const struct call *f)
     real *work = f->work;
     const real *x = widened(a->x, M * C, &work), *W = widened(a->W, D * C, &work);
     const real *A = widened(a->A, R * C, &work), *B = widened(a->B, D * R, &work);
+    const real scale = constant(f->real[LORA_ALPHA] / R);
     real *y = to_fill(a->y, M * D, &work), *h = to_fill(a->h, M * R, &work);
 
     product_in_panels(1, matrix(x, M, C), transposed(matrix(A, R, C)), 0, h);
-    times(h, constant(f->real[LORA_ALPHA] / R), M * R);
+    for (int64_t i = 0; i < M * R; i++)
+        h[i] = site(LORA_AT_H, scale * h[i]);
     product_in_panels(1, matrix(x, M, C), transposed(matrix(W, D, C)), 0, y);
     term(y, M * D);
     product_in_panels(1, matrix(h, M, R), transposed(matrix(B, D, R)), 1, y);
@@ -45,14 +40,20 @@ static int backward(const struct call *f)
     const real *A = widened(a->A, R * C, &work), *B = widened(a->B, D * R, &work);
     const real *h = widened(a->h, M * R, &work), *dy = widened(g->y, M * D, &work);
     real *dx = to_fill(g->x, M * C, &work), *dA = g->A, *dB = g->B;
+    const real scale = constant(f->real[LORA_ALPHA] / R);
+    real *dterm = at_site(LORA_AT_DTERM) ? scaled_at_site(LORA_AT_DTERM, scale, g->y, M * D) : NULL;
 
-    product_in_panels(1, matrix(dy, M, D), matrix(B, D, R), 0, dh);
-    times(dh, constant(f->real[LORA_ALPHA] / R), M * R);
+    if (at_site(LORA_AT_DTERM) && !dterm)
+        return -1;
+    product_in_panels(1, matrix(dterm ? dterm : dy, M, D), matrix(B, D, R), 0, dh);
+    for (int64_t i = 0; i < M * R; i++)
+        dh[i] = site(LORA_AT_DH, scale * dh[i]);
     product_in_panels(1, matrix(dy, M, D), matrix(W, D, C), 0, dx);
     term(dx, M * C);
     product_in_panels(1, matrix(dh, M, R), matrix(A, R, C), 1, dx);
     product_in_panels(1, transposed(matrix(dh, M, R)), matrix(x, M, C), 0, dA);
-    product_in_panels(1, transposed(matrix(dy, M, D)), matrix(h, M, R), 0, dB);
+    product_in_panels(1, transposed(matrix(dterm ? dterm : dy, M, D)), matrix(h, M, R), 0, dB);
+    free(dterm);
     filled(g->x, dx, M * C);
     return 0;
 }

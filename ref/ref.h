@@ -19,6 +19,7 @@
 
 #include <cblas.h>
 
+#include "common/base/err.h"
 #include "common/base/half.h"
 #include "common/call/call.h"
 #include "common/call/sites.h"
@@ -167,6 +168,27 @@ static inline double above_maximum(void)
 /* A value that a kernel may have as a sum of terms that cancel, and are of that size. */
 #define site_of_terms(n, x, size) (0 ? (size) : (x))
 #endif
+
+/* x as composed operators have it that store by x, site `at`, for the products that follow: n elements in
+ * memory of their own.  NULL after err_set(). */
+static inline void *scaled_at_site(int at, real by, const num *x, int64_t n)
+{
+#ifdef REF64
+    real *scaled = malloc(n * sizeof *scaled);
+
+    if (!scaled)
+        return err_null("no memory for %lld elements", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        scaled[i] = by != 0 ? site(at, by * x[i]) / by : x[i];
+    return scaled;
+#else
+    (void)at;
+    (void)by;
+    (void)x;
+    (void)n;
+    return NULL;
+#endif
+}
 
 /* The loop over the terms of a sum, in the order that the noise says. */
 static inline int64_t in_order(int64_t i, int64_t n)

@@ -43,7 +43,10 @@ ok 'which is said' says 's.h5: no trial has results of another program, a group 
 wrote 't["mine/y"] = right; t["mine/d/x"] = d_right'
 ok 'right results pass' exits 0 judge s.h5
 ok 'by two checks' says '2 checks, 0 failed, 0 skipped'
+ok 'the report says what inputs they are of' says 'dtype=fp32 seed=1 input=nonzero'
 ok 'which are in the dump' holds 'sorted(rows) == [("mine", "d_x", "pass"), ("mine", "y", "pass")] and t.attrs["n_checks"] == 2'
+ok 'and so do records' exits 0 judge s.h5 --tsv
+ok 'with the line of the dump' says '	softmax rows=5 columns=7 scale=1 fill=normal dtype=fp32 seed=1 input=nonzero'
 wrote 't["mine/y"] = right; t["mine/d/x"] = -d_right'
 ok 'a gradient of the wrong sign fails' exits 1 judge s.h5
 ok 'with its place and bound' matches 'mine parity, d_x: [a-z ]* off by 2 at \[.*\], bound [0-9.e-]*$'
@@ -59,6 +62,15 @@ ok 'and so may all gradients' exits 0 judge s.h5 --as mine --partial gradients
 ok 'but not by the name of another result' exits 1 judge s.h5 --as mine --partial y
 ok 'nor by one that is none' exits 2 judge s.h5 --as mine --partial d_y
 ok 'which is said' says '--partial d_y: the dump has no such result'
+ok 'names with blanks around them' exits 0 judge s.h5 --as mine --partial ' d_x , y'
+ok 'an empty list of names' exits 2 judge s.h5 --partial=
+ok 'is an error in one sentence' says \
+    "run-ablation: --partial '': a name is empty; it takes names as d_x, and the words gradients, trials and unchecked"
+ok 'as is an empty name' exits 2 judge s.h5 --partial d_x,,y
+ok '--partial twice' exits 2 judge s.h5 --partial d_x --partial y
+ok 'is said' says 'run-ablation: --partial is given twice; try '
+ok '--as twice' exits 2 judge s.h5 --as mine --as theirs
+ok 'is said' says 'run-ablation: --as is given twice; try '
 ok '--partial alone' exits 2 --partial d_x -t relu
 ok 'both' exits 1 judge s.h5 --tsv
 ok 'as records' says 'theirs	given	parity	y	'
@@ -186,7 +198,10 @@ import h5py
 with h5py.File('earlier.h5', 'r+') as f:
     for t in f['trial'].values():
         t['mine/y'] = t['ref64/y'][...].astype('f4')" >out 2>&1
-ok 'results in an earlier dump' exits 0 judge earlier.h5 --verbose --partial gradients
+ok 'results in an earlier dump' exits 1 judge earlier.h5 --partial gradients
+ok 'which has no hashes' says '2 not checked'
+ok 'of its trials' says 'the dump: plan: no hash of it is there: trials may be missing, not checked'
+ok 'that may be so' exits 0 judge earlier.h5 --verbose --partial gradients,unchecked
 ok 'whose inputs cannot be drawn again' says 'an earlier version drew them, and kept no hash: not checked'
 ok 'say what they see' matches '^      sees      mine given, y: '
 ok 'and what would pass as them' matches '^      would pass  '
@@ -194,6 +209,12 @@ ok 'and have a summary' exits 0 --summary earlier.h5
 
 ok 'wrong words' exits 2 --inputs 'softmax rows=0' -o x.h5
 ok 'make no file' test ! -e x.h5
+ok 'a key that nothing has' exits 2 --inputs 'softmax rowz=3' -o x.h5
+ok 'is said of --inputs' says '--inputs: unknown key'
+ok 'and of -t' exits 2 -t 'softmax rowz=3' -o x.h5
+ok 'where it is' says '-t: unknown key'
+ok 'a file that is not there' exits 2 --inputs 'relu rows=4 dim=5 input=hdf5 file=nothing.h5' -o x.h5
+ok 'is said of --inputs, too' says '--inputs: file = nothing.h5'
 ok 'no dump' exits 2 judge two.ini
 ok 'no file' exits 2 judge nothing.h5
 ok 'no name of a file' exits 2 judge
@@ -329,11 +350,39 @@ ok 'the plan alone' refused 'holds another plan than its attribute ini says: tri
     'f.attrs["ini"] = f.attrs["ini"].replace("16", "2")'
 ok 'a plan of fewer trials' refused 'holds another plan than its attribute ini says: of 2 trials, not 1' \
     'f.attrs["ini"] = f.attrs["ini"].replace("1,2", "1")'
+ok 'a plan without a hash' exits_with 1 'plan: no hash of it is there: trials may be missing, not checked' \
+    'del u["mine"], f["trial/0002"], f.attrs["plan"]; f.attrs["n_trials"] = 1
+    f.attrs["ini"] = f.attrs["ini"].replace("1,2", "1")'
+ok 'is no pass' says '2 checks, 0 failed, 0 skipped, 1 not checked'
+ok 'in records, too' exits 1 judge cheat.h5 --tsv
+ok 'with a line' says '# 1: the dump: plan: no hash of it is there: trials may be missing, not checked'
+ok 'unless that is accepted' exits 0 judge cheat.h5 --partial unchecked
+ok 'and counted as skipped' says '2 checks, 0 failed, 1 skipped'
+ok 'a plan that cannot be made again either' exits_with 1 \
+    'plan: no hash of it is there, and it cannot be made again, so that no line was checked: ' \
+    'del f.attrs["plan"]; f.attrs["ini"] = "softmax rowz=1"'
+ok 'inputs of which an earlier version is said to have written no hash' exits_with 1 \
+    'inputs: an earlier version drew them, and kept no hash: not checked' \
+    'f.attrs["schema"] = "ablate-1"; del t.attrs["given"]'
+ok 'are no pass' says '4 checks, 0 failed, 0 skipped, 1 not checked'
+ok 'unless that is accepted' exits 0 judge cheat.h5 --partial unchecked
+ok 'inputs of a caller without a hash' exits_with 1 'inputs: set by a caller, no hash of them is there: not checked' \
+    't.attrs["given_by"] = "the caller"; del t.attrs["given"]'
+ok 'are no pass' says '4 checks, 0 failed, 0 skipped, 1 not checked'
+ok 'a gradient left out is none that is accepted' exits_with 1 '1 missing' \
+    'del u["mine/d"], f.attrs["plan"]' --partial unchecked
 ok 'an attribute that repeats a size' refused 'trial 1: its attribute rows is not what its line says' \
     't.attrs["rows"] = 2'
 ok 'or a choice' refused 'trial 2: its attribute fill is not what its line says' 'u.attrs["fill"] = "masked"'
 ok 'or the source of inputs' refused 'trial 2: its attribute input is not what its line says' \
     'u.attrs["input"] = "normal"'
+ok 'or the seed' refused 'trial 1: its attribute seed is not what its line says' 't.attrs["seed"] = 7'
+ok 'or whether gradients are sums' refused 'trial 2: its attribute accumulate is not what its line says' \
+    'u.attrs["accumulate"] = "no"'
+for key in file group tensor kernel goal goal_backward; do
+    ok "or that it has none: $key" refused "trial 2: its attribute $key is not what its line says" \
+        "u.attrs['$key'] = 'another'"
+done
 ok 'a trial that was deleted' refused 'trial 2 of 2, /trial/0002, is not there' 'del f["trial/0002"]'
 ok 'and is not counted' refused 'the lines of its trials are not those that were written' \
     'del f["trial/0002"]; f.attrs["n_trials"] = 1'
@@ -412,6 +461,12 @@ with h5py.File('relu.h5', 'r+') as f:
     x, dy = t['in/x'][...].astype(float), t['dout/y'][...].astype(float)
     t['mine/y'], t['mine/d/x'] = x * (x > 0), dy * (x > 0)" >out 2>&1
 ok 'whose results a float holds in double, too' exits 0 judge relu.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('relu.h5', 'r+') as f:
+    f['trial/0001'].attrs['accumulate'] = 'yes'" >out 2>&1
+ok 'sums of which its line says nothing' exits 2 judge relu.h5
+ok 'are refused' says 'trial 1: its attribute accumulate is not what its line says'
 
 "$PYTHON" -c "
 import h5py
@@ -424,7 +479,46 @@ with h5py.File('gemm.h5', 'r+') as f:
     t = f['trial/0001']
     t['mine/C'] = t['dout/C'][...]" >out 2>&1
 ok 'an operation of which nothing can be judged' exits 1 judge gemm.h5 --partial gradients
-ok 'has not passed' says 'gemm: no result of it was judged: that is no pass'
+ok 'has not passed' says 'gemm: C of mine could not be judged in any trial: that is no pass'
+ok 'even where its result may be absent' exits 1 judge gemm.h5 --partial gradients,C
+ok 'which is said' says 'gemm: no result of it was judged: that is no pass'
+# unjudged WORDS FILE: right outputs, and gradients of 0, of softmax in bf16.
+unjudged() {
+    exits 0 --inputs "$1" -o "$2" && "$PYTHON" -c "
+import h5py, numpy
+b = lambda x: (x.astype('f4').view('u4') + 0x8000 & 0xffff0000).astype('u4').view('f4')
+with h5py.File('$2', 'r+') as f:
+    for t in f['trial'].values():
+        x = t.attrs['scale'] * t['in/x'][...].astype(float)
+        e = numpy.exp(x - x.max(-1, keepdims=True))
+        y = e / e.sum(-1, keepdims=True)
+        t['mine/y'] = b(y)
+        if t.attrs['scale'] == 1:
+            dy = t['dout/y'][...].astype(float)
+            t['mine/d/x'] = b(y * (dy - (dy * y).sum(-1, keepdims=True)))
+        else:
+            t['mine/d/x'] = 0 * y" >out 2>&1
+}
+ok 'a gradient that is too coarse to be judged' unjudged 'softmax rows=64 columns=64 scale=100 dtype=bf16' coarse.h5
+ok 'has not passed' exits 1 judge coarse.h5
+ok 'and is named' says 'softmax: d_x of mine could not be judged in any trial: that is no pass'
+ok 'beside a result that has' says '2 checks, 0 failed, 0 skipped, 1 cannot be judged'
+ok 'with its kind in records' exits 1 judge coarse.h5 --tsv
+ok 'too' says '# softmax: d_x of mine could not be judged in any trial: that is no pass'
+ok 'unless it may be absent' exits 0 judge coarse.h5 --partial d_x
+ok 'or gradients may' exits 0 judge coarse.h5 --partial gradients
+ok 'but not as another result' exits 1 judge coarse.h5 --partial y
+ok 'one that another trial can judge' unjudged 'softmax rows=64 columns=64 scale=1,100 dtype=bf16' fine.h5
+ok 'has passed' exits 0 judge fine.h5
+ok 'and is counted' says '4 checks, 0 failed, 0 skipped, 1 cannot be judged'
+"$PYTHON" -c "
+import h5py
+with h5py.File('fine.h5', 'r+') as f:
+    for i in '01':
+        f.copy(f'trial/000{int(i) + 1}/mine', f'trial/000{int(i) + 1}/theirs')
+    del f['trial/0001/theirs/d']" >out 2>&1
+ok 'of each program' exits 1 judge fine.h5 --partial trials
+ok 'by itself' says 'softmax: d_x of theirs could not be judged in any trial: that is no pass'
 
 forge='r = ran["trial/0001/check"][...]; r["backend"] = "mine"; r["verdict"] = "pass"
     for v in t, u:
@@ -457,7 +551,9 @@ ok 'are in records, too' exits_with 0 'given, rounds y:bf16' 't["mine"].attrs["r
 import h5py, numpy
 with h5py.File('own_values.h5', 'w') as f:
     f['x'] = numpy.random.RandomState(1).normal(size=(4, 5)).astype('f4')
-    f['x'][0, 0] = numpy.nan" >out 2>&1
+    f['x'][0, 0] = numpy.nan
+with h5py.File('own \"v, alues.h5', 'w') as f:
+    f['a, \"b/x'] = numpy.random.RandomState(1).normal(size=(4, 5)).astype('f4')" >out 2>&1
 head -c 3000 "$srcdir/README.md" >own.txt
 ok 'inputs of a file' exits 0 --inputs 'relu rows=4 dim=5 input=hdf5 file=own_values.h5' -o file.h5
 ok 'and of a text' exits 0 --inputs 'e74 steps=4 batch=2 dim=8 n_state=4 input=text file=own.txt' -o text.h5
@@ -481,6 +577,23 @@ with h5py.File('$file.h5') as f, h5py.File('other_$file.h5', 'w') as g:
     ok 'are compared with it' says 'in/x is not what its file holds'
 done
 ok 'honest ones are judged' exits 0 judge file.h5 --partial gradients
+ok 'as what they are' says 'dtype=fp32 seed=1 input=hdf5'
+cp file.h5 named.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('named.h5', 'r+') as f:
+    f['trial/0001'].attrs['file'] = 'another.h5'" >out 2>&1
+ok 'an attribute that names another file' exits 2 judge named.h5 --partial gradients
+ok 'is refused' says 'its attribute file is not what its line says'
+ok 'inputs of a file whose name and group need quotes' exits 0 \
+    --inputs 'relu rows=4 dim=5 seed=18446744073709551615 input=hdf5 file="own ""v, alues.h5" group="a, ""b"' -o quoted.h5
+"$PYTHON" -c "
+import h5py
+with h5py.File('quoted.h5', 'r+') as f:
+    t = f['trial/0001']
+    assert t.attrs['group'] == 'a, \"b' and t.attrs['seed'] == 2**64 - 1, dict(t.attrs)
+    t['mine/y'], t['mine/d/x'] = t['in/x'][...] * (t['in/x'][...] > 0), t['dout/y'][...] * (t['in/x'][...] > 0)" >out 2>&1
+ok 'with a seed of 64 bits' exits 0 judge quoted.h5
 mv own_values.h5 gone.h5
 mv own.txt gone.txt
 for file in file text; do
@@ -493,7 +606,11 @@ ok 'and nothing is skipped' says '2 checks, 0 failed, 0 skipped'
 import h5py
 with h5py.File('file.h5', 'r+') as f:
     del f['trial/0001'].attrs['given'], f.attrs['plan'], f.attrs['inputs_only']" >out 2>&1
-ok 'in a dump of a version that wrote none' exits 0 judge file.h5 --partial gradients
+ok 'in a dump of a version that wrote none' exits 1 judge file.h5 --partial gradients
+ok 'it is no pass' says '2 checks, 0 failed, 0 skipped, 2 not checked'
+ok 'of the plan' says 'not checked the dump: plan: no hash of it is there, and it cannot be made again'
+ok 'unless that may be so' exits 0 judge file.h5 --partial gradients,unchecked
+ok 'it is counted' says '2 checks, 0 failed, 2 skipped'
 ok 'it is said' says 'inputs: their file is not as it was, no hash of them is there: not checked'
 ok 'as is that' says 'skipped  '
 

@@ -197,6 +197,11 @@ int h5_get_int(hid_t at, const char *name, int64_t *value)
     return get_number(at, name, H5T_INTEGER, "whole number", H5T_NATIVE_INT64, value);
 }
 
+int h5_get_seed(hid_t at, const char *name, uint64_t *seed)
+{
+    return get_number(at, name, H5T_INTEGER, "whole number", H5T_NATIVE_UINT64, seed);
+}
+
 int h5_get_double(hid_t at, const char *name, double *value)
 {
     return get_number(at, name, H5T_FLOAT, "number", H5T_NATIVE_DOUBLE, value);

@@ -38,6 +38,7 @@ int h5_put_text(hid_t at, const char *name, const char *value);
 
 /* Nonzero after err_set(): there is none, or it is not one whole number. */
 int h5_get_int(hid_t at, const char *name, int64_t *value);
+int h5_get_seed(hid_t at, const char *name, uint64_t *seed);
 /* Likewise: one number of floating point. */
 int h5_get_double(hid_t at, const char *name, double *value);
 /* A text of fixed or variable length, a copy to be freed; NULL after

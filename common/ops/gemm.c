@@ -63,7 +63,8 @@ static const char *const large[] = {"M=46500 N=46500 K=16", "M=4300000 N=24 K=51
                                     "M=40 N=4300000 K=512 transpose_b=yes", NULL};
 
 /* The members that all three share. */
-#define GEMM .flops = flops, .products = flops, .product = products, .blas = 1
+#define GEMM                                                                                       \
+    .flops = flops, .products = flops, .product = products, .blas = 1, .sites = "term dterm"
 
 const struct op op_gemm = {
     .name = "gemm",

@@ -13,3 +13,4 @@ struct gemm {
 
 /* The places of the parameters, in all three. */
 enum { GEMM_M, GEMM_N, GEMM_K, GEMM_TRANSPOSE_A, GEMM_TRANSPOSE_B, GEMM_ALPHA, GEMM_BETA };
+enum { GEMM_AT_TERM, GEMM_AT_DTERM }; /* sites */

@@ -39,4 +39,5 @@ const struct op op_gemv = {
               "M=20000 K=3 " EITHER "M=257 K=263 " SCALED EITHER "M=256 K=264 " EITHER
               "M=24 K=2048 " EITHER "M=2048 K=24 beta=1 " EITHER,
     .flops = flops,
+    .sites = "term dterm",
 };

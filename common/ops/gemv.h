@@ -10,3 +10,4 @@ struct gemv {
 
 /* The places of the parameters. */
 enum { GEMV_M, GEMV_K, GEMV_TRANSPOSE_A, GEMV_ALPHA, GEMV_BETA };
+enum { GEMV_AT_TERM, GEMV_AT_DTERM }; /* sites */

@@ -75,5 +75,5 @@ const struct op op_lora = {
     .product = of_products,
     .batch = 'M',
     .blas = 1,
-    .sites = "h term",
+    .sites = "h term dterm dh",
 };

@@ -11,5 +11,5 @@ struct lora {
 };
 
 /* The places of the parameters. */
-enum { LORA_AT_H, LORA_AT_TERM }; /* sites */
+enum { LORA_AT_H, LORA_AT_TERM, LORA_AT_DTERM, LORA_AT_DH }; /* sites */
 enum { LORA_M, LORA_C, LORA_D, LORA_R, LORA_ALPHA };

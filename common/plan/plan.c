@@ -317,7 +317,12 @@ static int read_words(struct plan *p, char *words, struct ini *ini)
 
 int plan_words(const char *words, struct experiment *x, FILE *errors)
 {
-    struct plan p = {.x = x};
+    return plan_words_of(words, NULL, x, errors);
+}
+
+int plan_words_of(const char *words, const char *option, struct experiment *x, FILE *errors)
+{
+    struct plan p = {.option = option, .x = x};
     struct ini ini = {.text = strdup(words)};
     char *copy = strdup(words);
 

@@ -47,7 +47,7 @@ static int by_line(const void *a, const void *b)
 
 int plan_faults_print(struct plan *p, FILE *errors)
 {
-    char *quoted = quote_controls(p->file ? p->file : "-t");
+    char *quoted = quote_controls(p->file ? p->file : p->option ? p->option : "-t");
     const char *from = quoted ? quoted : "?";
 
     if (p->no_memory)

@@ -10,7 +10,8 @@
 #include "common/plan/plan.h"
 
 struct plan {
-    const char *file; /* NULL: it is from words, whose numbers then stand for lines */
+    const char *file;   /* NULL: it is from words, whose numbers then stand for lines */
+    const char *option; /* which these are of, for the faults; NULL: -t */
     struct experiment *x;
     struct fault {
         int line, number;

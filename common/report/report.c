@@ -38,7 +38,7 @@ struct report {
     struct screen screen;
     int verbose;
     struct group group; /* the operation whose table is being printed */
-    int checks, failed, skipped, missing, unjudged, missed, errors, done;
+    int checks, failed, skipped, missing, unchecked, unjudged, missed, errors, done;
     int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
     const char *baseline;       /* its file, once a trial was compared; else NULL */
     const char *judged, *as;    /* the dump whose results are judged, and of whom; or NULL */
@@ -331,13 +331,14 @@ static void name_inputs(char *to, size_t size, const char *head, const struct re
         }
 }
 
-/* The sources of the trial's inputs, once per section, and warnings about them. */
+/* The sources of the trial's inputs, once per section, and warnings about them.  Those in a dump that is
+ * judged are each dataset's attribute `origin`. */
 static void input_lines(struct report *p, const struct result *r)
 {
     const struct trial *t = r->trial;
     char read[2048] = "", drawn[2048] = "";
 
-    if (t->input != INPUT_NORMAL && t->input != INPUT_NONZERO &&
+    if (!p->judged && t->input != INPUT_NORMAL && t->input != INPUT_NONZERO &&
         p->x->measure != MEASURE_CROSSOVER && (!p->any_inputs || p->inputs_of != t->line)) {
         name_inputs(read, sizeof read, "read", r, 1);
         name_inputs(drawn, sizeof drawn, "; drawn", r, 0);
@@ -474,6 +475,7 @@ void report_trial(struct report *p, int i, const struct result *r)
     p->failed += r->failed;
     p->skipped += r->skipped;
     p->missing += r->missing;
+    p->unchecked += r->unchecked;
     p->unjudged += verdicts_unjudged(&r->verdicts, 0);
     p->missed += verdicts_missed(&r->verdicts);
     keep_reasons(p, r->skips);
@@ -622,7 +624,11 @@ static void summary(struct report *p, const char *file)
             p->pace[SLOWER], p->baseline, p->pace[FASTER], p->pace[AS_BEFORE],
             p->pace[NOT_COMPARED]);
     if (*p->why_skipped)
-        say(s, 0, "%s    %s", p->missing ? "left out" : "skipped ", p->why_skipped);
+        say(s, 0, "%-11s %s",
+            p->missing                    ? "left out"
+            : p->unchecked && !p->skipped ? "not checked"
+                                          : "skipped",
+            p->why_skipped);
     if (stat(file, &st) == 0)
         say(s, 0, "%s  %s, %d of %d trials, %.0f s", file, number_bytes((double)st.st_size, size),
             p->done, p->x->n, difftime(time(NULL), p->begun));
@@ -642,7 +648,8 @@ void report_note(struct report *p, const char *fmt, ...)
 
 int report_end(struct report *p, const char *file, int interrupted)
 {
-    char failed[40] = "", missing[40] = "", unjudged[40] = "", missed[40] = "", errors[60] = "";
+    char failed[40] = "", missing[40] = "", unchecked[40] = "", unjudged[40] = "", missed[40] = "",
+         errors[60] = "";
 
     progress_clear();
     if (!p->screen.tsv)
@@ -654,6 +661,8 @@ int report_end(struct report *p, const char *file, int interrupted)
         snprintf(failed, sizeof failed, "%d failed, ", p->failed);
     if (p->missing)
         snprintf(missing, sizeof missing, ", %d missing", p->missing);
+    if (p->unchecked)
+        snprintf(unchecked, sizeof unchecked, ", %d not checked", p->unchecked);
     if (p->unjudged)
         snprintf(unjudged, sizeof unjudged, ", %d cannot be judged", p->unjudged);
     if (p->missed)
@@ -661,8 +670,9 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (p->errors)
         snprintf(errors, sizeof errors, ", %d trial%s could not be run", p->errors,
                  p->errors > 1 ? "s" : "");
-    say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s%s%s", p->checks, failed, p->skipped, missing,
-        unjudged, missed, errors, p->checks || p->errors ? "" : ": nothing was checked");
+    say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s%s%s%s", p->checks, failed, p->skipped,
+        missing, unchecked, unjudged, missed, errors,
+        p->checks || p->errors ? "" : ": nothing was checked");
     return p->failed;
 }
 

@@ -120,6 +120,12 @@ void result_miss(struct result *r, const char *what, const char *why)
     note(r, what, why);
 }
 
+void result_uncheck(struct result *r, const char *what, const char *why)
+{
+    r->unchecked++;
+    note(r, what, why);
+}
+
 void result_decline(struct result *r, const struct backend *b, const struct impl *k,
                     const char *why)
 {

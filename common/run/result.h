@@ -48,6 +48,7 @@ struct result {
     char *passing;        /* what would pass, a line each (passing.h); NULL: it was not asked */
     int skipped;          /* checks that could not be made */
     int missing;          /* results that another program must give and did not */
+    int unchecked;        /* what of its dump could not be compared with what was written */
     int failed;           /* verdicts that failed */
     char skips[1024];     /* what was skipped and why, one line each */
     struct declined declined[MAX_RAN];
@@ -88,6 +89,8 @@ double result_worst(const struct result *r, const struct ran *ran, char tensor[T
 void result_skip(struct result *r, const char *what, const char *why);
 /* Records a result that is missing, and why, beside those. */
 void result_miss(struct result *r, const char *what, const char *why);
+/* Records what of a dump could not be checked, and why, beside those. */
+void result_uncheck(struct result *r, const char *what, const char *why);
 /* Records a kernel that declines the case, and why: once for all batches. */
 void result_decline(struct result *r, const struct backend *b, const struct impl *k,
                     const char *why);

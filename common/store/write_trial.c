@@ -97,14 +97,15 @@ static int is_other(hid_t g, const struct said *s)
 {
     char there[sizeof((struct trial *)NULL)->file];
     int64_t whole;
+    uint64_t seed;
     double real;
 
     if (H5Aexists(g, s->name) <= 0)
         return 0;
-    return s->text ? !h5_same_text(g, s->name, s->text, there, sizeof there)
-           : s->kind == SAID_REAL
-               ? h5_get_double(g, s->name, &real) || real != s->real
-               : h5_get_int(g, s->name, &whole) || (s->kind == SAID_INT && whole != s->whole);
+    return s->text                ? !h5_same_text(g, s->name, s->text, there, sizeof there)
+           : s->kind == SAID_REAL ? h5_get_double(g, s->name, &real) || real != s->real
+           : s->kind == SAID_SEED ? h5_get_seed(g, s->name, &seed) || seed != (uint64_t)s->whole
+                                  : h5_get_int(g, s->name, &whole) || whole != s->whole;
 }
 
 int dump_trial_agrees(hid_t trial, const struct trial *t)

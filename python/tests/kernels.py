@@ -180,6 +180,48 @@ def gemm(words, order=None, operands=single, lost=None):
     return forward, backward
 
 
+def lora(words):
+    """s ((x A^T) B^T) + x W^T with each operator's result in bf16, and the gradients of that."""
+    p = settings(words)
+    scale = np.float32(p["alpha"] / p["rank"])
+
+    def forward(x, W, A, B):
+        return {"y": bf16(x @ W.T) + bf16(scale * bf16(bf16(x @ A.T) @ B.T))}
+
+    def backward(inputs, upstream):
+        x, W, A, B = (inputs[n] for n in "xWAB")
+        d = upstream["d_y"]
+        d_term = bf16(scale * d)
+        d_h = bf16(d_term @ B)
+        return {"d_x": bf16(d @ W) + bf16(d_h @ A), "d_A": d_h.T @ x, "d_B": d_term.T @ bf16(x @ A.T)}
+    return forward, backward
+
+
+def scaled_gemm(words):
+    """alpha (A B) with each operator's result in bf16, and the gradients of that."""
+    alpha = np.float32(settings(words)["alpha"])
+
+    def backward(inputs, upstream):
+        d = bf16(alpha * upstream["d_C"])
+        return {"d_A": d @ inputs["B"].T, "d_B": inputs["A"].T @ d}
+    return (lambda A, B: {"C": alpha * bf16(A @ B)}), backward
+
+
+def adamw(words):
+    """All factors are floats, and 1 - lr weight_decay is one of them."""
+    p = settings(words)
+    factor = {n: 1 - p[n] ** p["step"] for n in ("beta1", "beta2")}
+    kept, step_size = single(1 - p["lr"] * p["weight_decay"]), single(p["lr"] / factor["beta1"])
+    root, eps = single(factor["beta2"] ** 0.5), single(p["eps"])
+
+    def forward(g, m, v, **of):
+        m = m + single(1 - p["beta1"]) * (g - m)
+        v = single(p["beta2"]) * v + single(1 - p["beta2"]) * g * g
+        return {"p_next": kept * of["p"] - step_size * (m / (np.sqrt(v) / root + eps)), "m_next": m,
+                "v_next": v}
+    return forward, None
+
+
 def doubling(x):
     """Each element's sum with those before it, in steps of 1, 2, 4, as a tree."""
     y, step = x.copy(), 1
@@ -268,6 +310,36 @@ def softmax(words, exponentials=natural, smallest=0, share=0):
         y, d = probabilities(inputs["x"]), upstream["d_y"]
         return {"d_x": np.float32(scale) * y * (d - (d * y).sum(-1, keepdims=True))}
     return (lambda x: {"y": probabilities(x)}), backward
+
+
+def lanes(t, width=16):
+    """As vectors of so many floats add a row."""
+    t = np.pad(single(t), ((0, 0), (0, -t.shape[-1] % width)))
+    return pairwise(ascending(t.reshape(len(t), -1, width).transpose(0, 2, 1))[..., 0])
+
+
+def smoothed_cross_entropy(words):
+    """With label smoothing, and the gradient of log_softmax by autograd: d - p (the sum of d)."""
+    p = settings(words)
+    smoothing, ignored = p["label_smoothing"], p["ignore_index"]
+
+    def parts(logits, target):
+        top = logits.max(-1, keepdims=True)
+        lse = top + np.log(np.exp(logits - top).sum(-1, keepdims=True))
+        hot = np.arange(logits.shape[1]) == target[:, None]
+        q = single(single(1 - smoothing) * hot + single(smoothing / logits.shape[1]))
+        return logits - lse, q * (target != ignored)[:, None], (target != ignored).sum(), lse
+
+    def forward(logits, target):
+        log_p, q, n, lse = parts(logits, target)
+        losses = -(log_p * q).sum(-1, dtype=np.float64)
+        return {"loss": losses.sum(keepdims=True) / n, "row_loss": losses, "lse": lse[:, 0]}
+
+    def backward(inputs, upstream):
+        log_p, q, n, _ = parts(**inputs)
+        d = single(upstream["d_loss"] / n) * -single(q)
+        return {"d_logits": d - np.exp(log_p) * lanes(d)}
+    return forward, backward
 
 
 def cross_entropy(words, has_softmax=True):

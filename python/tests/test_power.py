@@ -31,28 +31,30 @@ CASES = {
 
 
 class Row(NamedTuple):
-    """A case and a kernel; the results that must be refused, None: each; `alone`: no others."""
+    """A case and a kernel; the results that must be refused, None: each; `alone`: no others;
+    `rounds`: what it declares."""
 
     words: str
     kernel: Any
     wrong: set | None = None
     alone: bool = True
+    rounds: str = ""
 
 
 WRONG: dict[str, Row] = {}
 RIGHT: dict[str, Row] = {}
 
 
-def wrong(what, words, kernel, of=None, alone=True, **how):
+def wrong(what, words, kernel, of=None, alone=True, rounds="", **how):
     """A row of the wrong ones: `how` makes a right kernel wrong, in the results that `of` names."""
     op, dtype = words.split()[0], words.split("dtype=")[1]
     WRONG[f"{op} {dtype} {what}"] = Row(words, stored(words, kernel, of=of, **how), of,
-                                          alone)
+                                          alone, rounds)
 
 
-def right(what, words, kernel):
+def right(what, words, kernel, rounds=""):
     op, dtype = words.split()[0], words.split("dtype=")[1]
-    RIGHT[f"{op} {dtype} {what}"] = Row(words, stored(words, kernel))
+    RIGHT[f"{op} {dtype} {what}"] = Row(words, stored(words, kernel), rounds=rounds)
 
 
 def of_op(op, dtype, **options):
@@ -170,15 +172,35 @@ def right_by_its_rounding():
             right(f"ex2.approx {side:+}", words, getattr(kernels, op)(words, exponentials=exponentials))
 
 
+# As PyTorch composes them: more is rounded, or added up, than in the formula.
+# The words, and a factor that must be refused of these results.
+COMPOSED = {
+    "adamw": ("adamw parameters=65536 step=100 lr=0.0003 weight_decay=0.1 fill=normal dtype=fp32",
+              1 + 1e-6, {"p_next"}),
+    "smoothed_cross_entropy": ("cross_entropy rows=64 vocabulary=2048 label_smoothing=0.1 "
+                               "d_rows=zero fill=normal dtype=fp32", 1 + 3e-6, {"d_logits"}),
+    "lora": ("lora rows=1 dim_in=2 dim_out=254 rank=3 dtype=bf16", 1.05, {"d_B"}),
+    "scaled_gemm": ("gemm M=3 N=5 K=7 alpha=0.3 dtype=bf16", 1.05, None)}
+
+
+def right_as_composed():
+    for name, (words, factor, of) in COMPOSED.items():
+        kernel = getattr(kernels, name)(words)
+        rounds = "d_A:bf16 d_B:bf16" if name == "lora" else ""
+        right("composed", words, kernel, rounds)
+        wrong(f"composed, times {factor}", words, kernel, of, rounds=rounds, change=times(factor))
+
+
 wrong_by_a_factor()
 wrong_by_its_rounding()
 wrong_by_what_is_left_out()
 right_in_another_order()
 right_by_its_rounding()
+right_as_composed()
 
 
 def judged(row):
-    return ablate.judge(row.kernel[0], row.words, row.kernel[1])
+    return ablate.judge(row.kernel[0], row.words, row.kernel[1], row.rounds)
 
 
 @pytest.mark.parametrize("row", WRONG)

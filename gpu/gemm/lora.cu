@@ -187,9 +187,9 @@ static size_t work(const struct call *f, enum pass p)
                                             naive_declines,                                        \
                                             NULL,                                                  \
                                             0,                                                     \
-                                            AND_STORES("h")};                                      \
+                                            AND_STORES("h dh")};                                   \
     GPU_IMPL(static, bits, T, by_product, "product", "cuBLAS, added up in place", work<T>, NULL,   \
-             NULL, 0, 0, NULL, NULL, WITH_PRODUCTS, THAT_STORES("h"));                             \
+             NULL, 0, 0, NULL, NULL, WITH_PRODUCTS, THAT_STORES("h dh"));                          \
     GPU_KERNEL_LIST(lora, bits, &by_product##bits, &naive##bits)
 
 GPU_TYPES(KERNELS);

@@ -11,6 +11,7 @@ from typing import Any
 
 from ._judge import Asked, Judged
 from ._library import Error, Handle, call, fail
+from ._table import INPUT, OUTPUT, op_tensors
 from ._verdicts import Verdict, Verdicts
 
 _SECONDS = 10.0  # of a campaign, and at most of looking for a smaller case
@@ -219,14 +220,13 @@ def _check_arguments(function: Any, words: Any, backward: Any, rounds: Any, case
 
 def _names(without: str | Iterable[str], words: str) -> frozenset[str]:
     """Results, by name; "gradients" are those of all inputs."""
-    from . import _table
     try:
         names = without.replace(",", " ").split() if isinstance(without, str) else list(without)
     except TypeError:
         raise Error(f"without is names of results, not {type(without).__name__}") from None
-    tensors = _table.op_tensors(words.split()[0])
-    gradients = {"d_" + t.name for t in tensors if t.role == _table.INPUT and t.has_gradient}
-    known = gradients | {t.name for t in tensors if t.role == _table.OUTPUT}
+    tensors = op_tensors(words.split()[0])
+    gradients = {"d_" + t.name for t in tensors if t.role == INPUT and t.has_gradient}
+    known = gradients | {t.name for t in tensors if t.role == OUTPUT}
     for name in names:
         if name not in known | {"gradients"}:
             raise Error(f"without: {name} is no result of {words.split()[0]}; they are "
@@ -248,16 +248,15 @@ def judge(function: Callable[..., Any], words: str,
     Words that leave a size open ("softmax", "attention mask=causal dtype=bf16") mean a campaign: the
     cases of the contract that agree with them, hard inputs among them, then drawn ones, until each
     mistake that the judge knows was refused once; or `cases`, or `seconds` (10, if neither is given),
-    are over before, which the verdicts say.  Parameters that are not sizes, and that the words do not name, have their
-    defaults.  Words that name all sizes mean these, drawn three times, where there are hard inputs in
+    are over before, which the verdicts say.  Parameters that are not sizes, and that the words do not
+    name, have their defaults.  Words that name all sizes mean these, drawn three times, where there are hard inputs in
     other ways.  The first case that fails ends it; it is made smaller, and `replay` has its words.
     What is drawn follows from `seed`, or the word seed=, or else from the system: the words say which.
 
     The verdicts are `ok` if no check failed and each result was judged, with power, in one case at
     least: the outputs, and with `backward` the gradients of the inputs, but for those that `without`
     names ("lse", "d_bias d_sink"; "gradients" are all; the gradient of an output that is named there is
-    0).  `reasons` says what was not judged and why,
-    and `ok_or("powerless")` accepts that.
+    0).  `reasons` says what was not judged and why, and `ok_or("powerless")` accepts that.
 
     `rounds` says what the function rounds on the way, or gives in a coarser type than the contract
     has: "P:bf16 d_w:bf16", sites of the operation (`run-ablation --list OP`) or results, each with

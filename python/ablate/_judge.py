@@ -128,7 +128,7 @@ class _Calls:
 
 
 class Judged:
-    """A function in one case: `rows`, and of which results nothing was known (`weak`)."""
+    """A function in one case, and the verdicts on it: `rows`."""
 
     def __init__(self, asked: Asked, words: str, until: float = math.inf, turn: int = 0):
         """`until`: no more calls than are needed after that time of time.monotonic(); `turn`: which
@@ -317,8 +317,8 @@ class Judged:
 
     def _mark(self, other: Arrays, first: Values) -> None:
         """Call those powerless by which an answer that knows little would pass."""
-        self._rows = [powerless(self.case, r, first.inputs, other[r.tensor])
-                      if r.check == "parity" and r.verdict == "pass" else r for r in self._rows]
+        self._rows = [powerless(self.case, r, first.inputs, other.get(r.tensor))
+                      if r.check == "parity" else r for r in self._rows]
 
     def passing(self) -> tuple[list[str], list[str], list[str]]:
         """What would pass as these results; what would not; and what would since it changes nothing here.

@@ -243,28 +243,26 @@ def where_sizes(words, right, is_wrong, part=slice(None)):
     return forward, None
 
 
-@cheat("B", "softmax", cases=36)
-def the_columns_behind_a_multiple_of_8(words, right):
+def without_the_rest_of(axis, words, right):
+    """What is behind a multiple of 8 on an axis is 0."""
     plain, _ = functions(words)
 
     def forward(x):
         y = plain(x=x)["y"].astype(np.float64)
         if not right:
-            y[:, x.shape[1] // 8 * 8:] = 0
+            np.moveaxis(y, axis, 0)[x.shape[axis] // 8 * 8:] = 0
         return y
     return forward, None
+
+
+@cheat("B", "softmax", cases=36)
+def the_columns_behind_a_multiple_of_8(words, right):
+    return without_the_rest_of(1, words, right)
 
 
 @cheat("B", "softmax", cases=36)
 def the_rows_behind_a_multiple_of_8(words, right):
-    plain, _ = functions(words)
-
-    def forward(x):
-        y = plain(x=x)["y"].astype(np.float64)
-        if not right:
-            y[x.shape[0] // 8 * 8:] = 0
-        return y
-    return forward, None
+    return without_the_rest_of(0, words, right)
 
 
 @cheat("B", "softmax", cases=8)

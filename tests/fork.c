@@ -13,7 +13,15 @@
 #include "common/ablate.h"
 #include "tests/tap.h"
 
-enum { MAX = 1 << 18, THREADS = 3, SECONDS = 120, CHILDREN = 20 };
+/* AddressSanitizer's malloc() is not made for a fork: the child waits for ever for a lock of it that
+ * another thread held.  (Seen with GCC 12's, on a busy machine.)  With it, the parent has one
+ * thread. */
+#ifdef __SANITIZE_ADDRESS__
+enum { ALONE = 1, THREADS = 1 };
+#else
+enum { ALONE = 0, THREADS = 3 };
+#endif
+enum { MAX = 1 << 18, SECONDS = 120, CHILDREN = 20 };
 
 /* All results of a run, one after the other. */
 struct values {
@@ -207,11 +215,18 @@ static void beside_calls(void)
     abl_case_free(c);
 }
 
-int main(void)
+static void beside_threads(void)
 {
     pthread_t thread;
     int good = 0;
 
+    beside_calls();
+    ok(!pthread_create(&thread, NULL, from_thread, &good) && !pthread_join(thread, NULL) && good,
+       "a child of another thread");
+}
+
+int main(void)
+{
     omp_set_num_threads(THREADS);
     everywhere("e74_cell state=full steps=9 batch=3 heads=2 n_state=8");
     everywhere("e74_cell state=diagonal steps=9 batch=3 heads=2 n_state=8 dtype=bf16");
@@ -220,8 +235,9 @@ int main(void)
     everywhere("gemm_batched batch=9 M=4 N=5 K=6 dtype=bf16");
     everywhere(words);
     further();
-    beside_calls();
-    ok(!pthread_create(&thread, NULL, from_thread, &good) && !pthread_join(thread, NULL) && good,
-       "a child of another thread");
+    if (ALONE)
+        skip("AddressSanitizer's malloc() is not made for a fork", "children beside threads");
+    else
+        beside_threads();
     return done();
 }

@@ -54,12 +54,13 @@ static int prepare(struct call *f, int device, const char *kernel)
 {
     const struct backend *b = f->backend;
 
-    if (!b->lend)
+    if (!b->machine->lending.lend)
         return device ? err_set("%s has no device %d", b->name, device) : choose_kernel(f, kernel);
     struct context *own = f->context = context_on(b, device);
     if (!own)
         return err_at("%s: device %d", b->name, device);
-    f->context = choose_kernel(f, kernel) ? NULL : b->lend(own, f->kernel->products);
+    f->context =
+        choose_kernel(f, kernel) ? NULL : b->machine->lending.lend(own, f->kernel->products);
     return f->context ? 0 : -1;
 }
 
@@ -70,7 +71,7 @@ static void measure(struct abl_call *c)
         work_take(&a, op_work(&c->call, (enum pass)p));
         c->work[p] = (int64_t)a.bytes;
         if (c->call.kernel->products)
-            work_take(&a, c->call.backend->products);
+            work_take(&a, c->call.backend->machine->lending.products);
         c->bytes[p] = (int64_t)a.bytes;
     }
     for (int i = 0; i < c->call.op->n_args; i++)
@@ -111,7 +112,7 @@ abl_call *abl_call_new(const char *words, const char *backend, int device, const
     const struct backend *b = find_backend(backend);
     if (!b || call_begin())
         return NULL;
-    const char *no = b->unavailable();
+    const char *no = b->machine->device.unavailable();
     abl_call *c =
         no ? err_null("%s cannot run here: %s", b->name, no) : call_new(words, b, device, kernel);
     call_end();
@@ -121,7 +122,7 @@ abl_call *abl_call_new(const char *words, const char *backend, int device, const
 void abl_call_free(abl_call *c)
 {
     if (c && c->call.context)
-        c->call.backend->close(c->call.context);
+        c->call.backend->machine->device.close(c->call.context);
     free(c);
 }
 
@@ -247,10 +248,11 @@ static int check_places(const abl_call *c, const struct range *r, int n, void *s
     const char *why;
     char name[32];
 
-    for (int i = 0; b->foreign && i < n; i++)
-        if ((why = b->foreign(c->call.context, r[i].begin)))
+    for (int i = 0; b->machine->lending.foreign && i < n; i++)
+        if ((why = b->machine->lending.foreign(c->call.context, r[i].begin)))
             return err_set("%s is %s", range_name(c, &r[i], name), why);
-    if (b->foreign_stream && (why = b->foreign_stream(c->call.context, stream)))
+    if (b->machine->lending.foreign_stream &&
+        (why = b->machine->lending.foreign_stream(c->call.context, stream)))
         return err_set("the stream is %s", why);
     return 0;
 }
@@ -262,9 +264,9 @@ static int run(const abl_call *c, struct call *f, enum pass p, void *stream)
     const struct backend *b = f->backend;
     int e;
 
-    if (b->pass_on) {
+    if (b->machine->lending.pass_on) {
         void *products = f->kernel->products ? (char *)f->work + c->work[p] : NULL;
-        e = b->pass_on(f, p, stream, products);
+        e = b->machine->lending.pass_on(f, p, stream, products);
     } else {
         if (call_begin())
             return -1;
@@ -272,7 +274,7 @@ static int run(const abl_call *c, struct call *f, enum pass p, void *stream)
         call_end();
     }
     return e ? err_set("%s on %s, kernel %s, %s: %s", f->op->name, b->name, f->kernel->name,
-                       pass_names[p], b->strerror(e))
+                       pass_names[p], b->machine->strerror(e))
              : 0;
 }
 
@@ -308,8 +310,9 @@ int abl_call_wait(const abl_call *call, void *stream)
     if (IS_NULL(call, "call"))
         return -1;
     const struct backend *b = call->call.backend;
-    const int e = b->wait_on ? b->wait_on(call->call.context, stream) : 0;
-    return e ? err_set("%s: %s", b->name, b->strerror(e)) : 0;
+    const int e =
+        b->machine->lending.wait_on ? b->machine->lending.wait_on(call->call.context, stream) : 0;
+    return e ? err_set("%s: %s", b->name, b->machine->strerror(e)) : 0;
 }
 
 int abl_call_run_trusted(const abl_call *c, const struct abl_block *block)

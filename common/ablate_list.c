@@ -195,10 +195,7 @@ static const struct impl *find_kernel(const char *op, const char *backend, int i
 {
     const struct op *o = find_op(op);
     const struct backend *b = find_backend(backend);
-    const struct impl *const *k = o && b && i >= 0 ? op_kernels(o, b) : NULL;
-    while (k && *k && i-- > 0)
-        k++;
-    return k ? *k : NULL;
+    return o && b && i >= 0 ? op_kernel(o, b, i) : NULL;
 }
 
 const char *abl_kernel(const char *op, const char *backend, int i)

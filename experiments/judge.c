@@ -524,7 +524,7 @@ static struct tally *tally_of(struct judging *j, const struct op *o, const char 
 }
 
 /* Was that result judged, in any of these verdicts? */
-static int is_judged(const abl_verdicts *verdicts, const char *tensor)
+static int has_verdict(const abl_verdicts *verdicts, const char *tensor)
 {
     for (int i = 0; i < verdicts->list.n; i++)
         if (!verdicts->list.v[i].unjudged && strcmp(verdicts->list.v[i].tensor, tensor) == 0)
@@ -548,7 +548,7 @@ static int count_results(struct judging *j, const struct names *names)
                 continue;
             tensor_name(o, a, grad, tensor);
             t->given[grad][a] = 1;
-            t->judged[grad][a] |= is_judged(j->verdicts[k], tensor);
+            t->judged[grad][a] |= has_verdict(j->verdicts[k], tensor);
         }
     }
     return 0;

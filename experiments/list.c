@@ -104,12 +104,12 @@ static void list_arg(FILE *to, const struct op *o, int arg)
 static void list_kernels(FILE *to, const struct op *o)
 {
     for (const struct backend *const *b = backends(); *b; b++) {
-        const struct impl *const *k = op_kernels(o, *b);
+        const struct impl *k = op_kernel(o, *b, 0);
         const char *why = backend_unavailable(*b);
-        if (!*k)
+        if (!k)
             fprintf(to, "    %-8s none (%s)\n", (*b)->name, why ? why : "not written yet");
-        for (; *k; k++)
-            fprintf(to, "    %-8s %-10s %s\n", (*b)->name, (*k)->name, (*k)->idea);
+        for (int i = 0; (k = op_kernel(o, *b, i)); i++)
+            fprintf(to, "    %-8s %-10s %s\n", (*b)->name, k->name, k->idea);
     }
 }
 

@@ -67,11 +67,11 @@ static void print_head(const struct random *r)
            PACKAGE_NAME, PACKAGE_VERSION, r->from, r->below - 1, r->seed,
            r->only ? r->only->name : "all operations", r->sampled ? ", large, by sample" : "");
     printf("  CPU  %s\n", backend_device(&ref64));
-    const char *why = backend_unavailable(gpu_backends[0]);
+    const char *why = backend_unavailable(judged_backend(0));
     if (why)
         printf("  GPU  none (%s): parity is not checked\n", why);
     else
-        printf("  GPU  %s\n", backend_device(gpu_backends[0]));
+        printf("  GPU  %s\n", backend_device(judged_backend(0)));
     fflush(stdout);
 }
 

@@ -164,7 +164,7 @@ static int complain(int status)
 static int missing_backend(const struct experiment *x)
 {
     if (x->device >= 0) {
-        const struct backend *gpu = gpu_backends[0];
+        const struct backend *gpu = judged_backend(0);
         const char *why = backend_use(gpu, x->device);
         if (why)
             return err_set("device = %d cannot be used: %s", x->device, why);
@@ -193,7 +193,7 @@ static void find_ceilings(struct experiment *x)
 
     if (x->measure != MEASURE_TIME)
         return;
-    x->no_ceilings = ceilings_measure(gpu_backends, &ceilings);
+    x->no_ceilings = ceilings_measure(&ceilings);
     x->ceilings = x->no_ceilings ? NULL : &ceilings;
 }
 

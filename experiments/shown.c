@@ -72,7 +72,7 @@ static void ran(const struct call *f, enum pass p, void *ignored)
     const double now = seconds_now();
     (void)ignored;
 
-    if (!is_gpu(f->backend))
+    if (!is_judged(f->backend))
         shown.done += reference_work(f, p);
     if (now - shown.last >= EACH)
         show(now);

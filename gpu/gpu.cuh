@@ -14,6 +14,7 @@
 #endif
 
 #include "gpu/context.cuh"
+#include "gpu/storage.cuh"
 
 static inline __host__ __device__ int64_t ceil_div(int64_t a, int64_t b)
 {
@@ -87,7 +88,7 @@ int gpu_gather(const struct call *whole, const struct sample *s, const char *axe
 /* Returns from the enclosing function with the code of a call that fails. */
 #define CUDA(call)                                                                                 \
     do {                                                                                           \
-        const auto cuda_code = (call); /* cudaError_t, or an int that gpu/backend.cu knows */      \
+        const auto cuda_code = (call); /* cudaError_t, or an int that gpu/machine.cu knows */      \
         if (cuda_code)                                                                             \
             return cuda_code;                                                                      \
     } while (0)
@@ -102,41 +103,19 @@ static constexpr __host__ __device__ bool is_bf16(void)
     return std::is_same<T, __nv_bfloat16>::value;
 }
 
-/* DO(32, float, ...), DO(_bf16, __nv_bfloat16, ...): the suffix of a backend's name, and the type in
- * which it stores tensors. */
-#define GPU_TYPES(DO, ...)                                                                         \
-    DO(32, float, ##__VA_ARGS__);                                                                  \
-    DO(_bf16, __nv_bfloat16, ##__VA_ARGS__)
-
-/* Defines the struct impl for one storage type, kernel32 or kernel_bf16, whose passes are forward<T>
- * and backward<T>; `linkage` is static or extern "C", and the members from `work` on follow. */
-#define GPU_IMPL(linkage, bits, T, kernel, name, idea, ...)                                        \
-    linkage const struct impl kernel##bits = {name, idea, {forward<T>, backward<T>}, __VA_ARGS__}
-
-/* Defines the struct impl for one storage type of a kernel in an operation's file: the members from
- * the passes on, {forward, backward}, follow. */
-#define GPU_RUNG(bits, kernel, idea, ...)                                                          \
-    static const struct impl kernel##bits = {#kernel, idea, __VA_ARGS__}
-
-/* The last members of the struct impl of a kernel that uses products (gpu/gemm/product.cuh), and of
- * one whose backward adds to gradients as well. */
-#define WITH_PRODUCTS 0, 1
-#define ADDS_WITH_PRODUCTS 1, 1
-
-/* The last members, behind `unit`, of the struct impl of a kernel that is not always the fastest. */
-#define THAT_YIELDS(when) 0, NULL, NULL, 0, 0, 0, NULL, when
-
-/* The last members, behind `products`, of one that stores these sites of its contract. */
-#define THAT_STORES(sites) 0, NULL, NULL, sites, CUT_OFF
 /* Sums of bf16 products on tensor cores lose so much of themselves for each term: on an H100 31 units
  * of float at 2048 terms by cuBLAS, 7 by wgmma in chunks. */
 #define CUT_OFF 0x1p-30
-/* The same behind `unit`. */
-#define AND_STORES(sites) 0, NULL, NULL, 0, 0, THAT_STORES(sites)
 
-/* Exports the list of an operation's kernels, best first, for table.c. */
-#define GPU_KERNEL_LIST(op, type, ...)                                                             \
-    extern "C" const struct impl *const gpu##type##_##op[];                                        \
-    const struct impl *const gpu##type##_##op[] = {__VA_ARGS__, NULL}
+/* Exports the list of an operation's kernels, of all types, for table.c; those of a type best first.
+ * Each ends with a comma: EACH(T) is "&fast<T>, &plain<T>," in GPU_KERNELS(gemm, GPU_TYPES(EACH)). */
+#define GPU_KERNELS(op, ...)                                                                       \
+    extern "C" const struct impl *const gpu_##op[];                                                \
+    const struct impl *const gpu_##op[] = {__VA_ARGS__ NULL}
+
+/* Instantiates, for each type, a template struct that has the kernel of one file for the list in
+ * another: template <typename T> struct OWNER { static const struct impl kernel; }; */
+#define GPU_INSTANCES(owner) GPU_TYPES(GPU_INSTANCE, owner)
+#define GPU_INSTANCE(T, owner) template struct owner<T>;
 
 #endif

@@ -1,21 +1,14 @@
-/* The CUDA backends' lists of kernels, by operation. */
+/* The CUDA machine's lists of kernels, by operation. */
 #include "common/call/machine.h"
 
-#define OP(name) extern const struct impl *const gpu32_##name[], *const gpu_bf16_##name[];
+#define OP(name) extern const struct impl *const gpu_##name[];
 #include "common/call/ops.def"
 #undef OP
 
-extern const struct kernels gpu32_kernels[], gpu_bf16_kernels[];
+extern const struct kernels gpu_kernels[];
 
-const struct kernels gpu32_kernels[] = {
-#define OP(name) {&op_##name, gpu32_##name, NULL},
-#include "common/call/ops.def"
-#undef OP
-    {NULL, NULL, NULL},
-};
-
-const struct kernels gpu_bf16_kernels[] = {
-#define OP(name) {&op_##name, gpu_bf16_##name, NULL},
+const struct kernels gpu_kernels[] = {
+#define OP(name) {&op_##name, gpu_##name, NULL},
 #include "common/call/ops.def"
 #undef OP
     {NULL, NULL, NULL},

@@ -490,14 +490,22 @@ static inline const char *too_long_for_blas(int64_t rows, int64_t columns)
                : NULL;
 }
 
-/* Defines an operation's one kernel and the list of it.  Its backward pass, or NULL, comes last,
- * before other members of struct impl: REF_KERNEL(gemv, "plain", "...", forward, backward, .work =
- * work). */
+/* The type in which tensors are stored, for struct impl.  (Here: the lines above are keys of the noise.) */
+#if defined REF64
+#define STORED F64
+#elif defined REF32
+#define STORED F32
+#else
+#define STORED BF16
+#endif
+
+/* Defines an operation's one kernel in this type.  Its backward pass, or NULL, comes last, before
+ * other members of struct impl: REF_KERNEL(gemv, "plain", "...", forward, backward, .work = work). */
 #define REF_KERNEL(op, name_, idea_, forward_, ...)                                                \
-    const struct impl *const REF(op)[] = {&(const struct impl){.name = name_,                      \
-                                                               .idea = idea_,                      \
-                                                               .pass[FORWARD] = forward_,          \
-                                                               .pass[BACKWARD] = __VA_ARGS__},     \
-                                          NULL}
+    const struct impl REF(op) = {.name = name_,                                                    \
+                                 .idea = idea_,                                                    \
+                                 .type = STORED,                                                   \
+                                 .pass[FORWARD] = forward_,                                        \
+                                 .pass[BACKWARD] = __VA_ARGS__}
 
 #endif

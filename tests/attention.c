@@ -389,14 +389,15 @@ static void judge(const struct on *on)
 
 int main(void)
 {
+    const struct impl *k;
     const struct op *o = op_find("attention");
     const char *why = NULL;
 
     for (const struct backend *const *b = backends(); *b; b++)
         if (!backend_unavailable(*b))
-            for (const struct impl *const *k = op_kernels(o, *b); *k; k++)
-                if (!other_kernel(*k))
-                    judge(&(struct on){*b, *k});
+            for (int n = 0; (k = op_kernel(o, *b, n)); n++)
+                if (!other_kernel(k))
+                    judge(&(struct on){*b, k});
     if (!any_gpu(&why))
         skip(why, "the same on a GPU");
     return done();

@@ -17,31 +17,31 @@ extern "C" {
 #include "tests/tap.h"
 }
 
-static const struct backend *const gpu = gpu_backends[0];
+static const struct backend *const gpu = judged_backend(0);
 
 static void memory(void)
 {
     struct context *const x = context_of(gpu);
     const int64_t size = 8 << 20;
-    ok(gpu->reserve(x, size) == 0, "memory can be reserved");
-    int64_t before = gpu->memory(x);
-    char *a = (char *)gpu->alloc(x, 1000), *b = (char *)gpu->alloc(x, 1000), *big;
+    ok(gpu->machine->memory.reserve(x, size) == 0, "memory can be reserved");
+    int64_t before = gpu->machine->memory.left(x);
+    char *a = (char *)gpu->machine->memory.alloc(x, 1000), *b = (char *)gpu->machine->memory.alloc(x, 1000), *big;
 
     ok(a && b && b - a == 1024 && (uintptr_t)a % 256 == 0, "tensors are cut from it, aligned");
     if (getenv("CHECK_GPU")) /* when no other program allocates or frees any meanwhile */
-        ok(before - gpu->memory(x) == 2048, "free memory becomes less by as much");
-    big = (char *)gpu->alloc(x, size);
+        ok(before - gpu->machine->memory.left(x) == 2048, "free memory becomes less by as much");
+    big = (char *)gpu->machine->memory.alloc(x, size);
     ok(big && (big < a || big >= a + size), "a tensor that does not fit has an allocation of its own");
-    gpu->free(x, big);
-    gpu->free(x, a);
-    gpu->free(x, b);
-    ok(gpu->alloc(x, size) == a, "given back, it is whole again");
-    gpu->free(x, a);
-    ok(gpu->reserve(x, size / 2) == 0 && gpu->alloc(x, 1) == a, "and kept for the next");
-    gpu->free(x, a);
-    ok(gpu->alloc(x, (size_t)1 << 60) == NULL && cudaGetLastError() == cudaSuccess,
+    gpu->machine->memory.free(x, big);
+    gpu->machine->memory.free(x, a);
+    gpu->machine->memory.free(x, b);
+    ok(gpu->machine->memory.alloc(x, size) == a, "given back, it is whole again");
+    gpu->machine->memory.free(x, a);
+    ok(gpu->machine->memory.reserve(x, size / 2) == 0 && gpu->machine->memory.alloc(x, 1) == a, "and kept for the next");
+    gpu->machine->memory.free(x, a);
+    ok(gpu->machine->memory.alloc(x, (size_t)1 << 60) == NULL && cudaGetLastError() == cudaSuccess,
        "an allocation that fails leaves no error behind");
-    ok(gpu->reserve(x, (int64_t)1 << 60) != 0 && cudaGetLastError() == cudaSuccess,
+    ok(gpu->machine->memory.reserve(x, (int64_t)1 << 60) != 0 && cudaGetLastError() == cudaSuccess,
        "nor does a reservation");
 }
 
@@ -94,31 +94,32 @@ static int allocates(const struct call *)
 
 static void refused(int (*pass)(const struct call *), const char *what)
 {
-    const struct impl kernel = {"refused", "", {pass, pass}, NULL, NULL, NULL, 0, 0};
+    const struct impl kernel = {.name = "refused", .idea = "", .type = F32, .pass = {pass, pass}};
     struct call f = {};
     void *recorded = NULL;
     f.backend = gpu, f.kernel = &kernel, f.context = context_of(gpu);
-    int e = gpu->record(&f, FORWARD, &recorded);
-    ok(e && !recorded, "a pass that %s cannot be recorded: %s", what, gpu->strerror(e));
+    int e = gpu->machine->timing.record(&f, FORWARD, &recorded);
+    ok(e && !recorded, "a pass that %s cannot be recorded: %s", what, gpu->machine->strerror(e));
     ok(!backend_unavailable(gpu), "the device is there after it");
 }
 
 /* (tests/parity tests that each kernel takes a case.) */
 static void recorded(void)
 {
-    for (int g = 0; gpu_backends[g]; g++)
+    const struct impl *k;
+    for (int g = 0; judged_backend(g); g++)
         for (int i = 0; i < N_OPS; i++)
-            for (const struct impl *const *k = op_kernels(ops[i], gpu_backends[g]); *k; k++) {
+            for (int n = 0; (k = op_kernel(ops[i], judged_backend(g), n)); n++) {
                 struct run c = {};
-                c.call.backend = gpu_backends[g], c.call.kernel = *k;
+                c.call.backend = judged_backend(g), c.call.kernel = k;
                 if (cases_each(ops[i], ops[i]->cases, timed_case, &c) < 0)
                     ok(0, "%s: %s", ops[i]->name, err_text());
             }
-    if (gpu->record) {
+    if (gpu->machine->timing.record) {
         refused(nothing, "starts nothing");
         refused(allocates, "allocates");
     } else {
-        ok(!gpu->replay && !gpu->forget, "passes are neither recorded nor replayed");
+        ok(!gpu->machine->timing.replay && !gpu->machine->timing.forget, "passes are neither recorded nor replayed");
     }
 }
 
@@ -137,7 +138,7 @@ static int trapped(const struct call *f)
 
 static void lost(void)
 {
-    static const struct impl kernel = {"trap", "", {trapped, trapped}, NULL, NULL, NULL, 0, 0, NULL, NULL};
+    static const struct impl kernel = {.name = "trap", .idea = "", .type = F32, .pass = {trapped, trapped}};
     static const volatile int go_on = 0;
     trial_step *const quiet = [](const char *, void *) {};
     struct experiment x;

@@ -65,7 +65,8 @@ static void forget(void *from)
 
 static void replays(void)
 {
-    struct backend b = ref32;
+    struct machine m = cpu;
+    const struct backend b = {"ref32", NULL, &m, F32, F32};
     const struct op *o = op_find("linear");
     struct call f;
     struct outcome out;
@@ -73,8 +74,8 @@ static void replays(void)
     cases_one(o, "rows=3 dim_in=4 dim_out=5", &f);
     struct tensors *t = tensors_new(&f);
     tensors_draw(t, &f, 1, 1);
-    b.start = direct_start, b.stop = counted_stop;
-    struct run c = {.call = call_on(&f, &b, op_kernels(o, &ref32)[0]), .repeats = RUNS};
+    m.timing.start = direct_start, m.timing.stop = counted_stop;
+    struct run c = {.call = call_on(&f, &b, op_kernel(o, &ref32, 0)), .repeats = RUNS};
 
     ran[0] = RUNS - 1; /* the first run is not timed */
     c.forward_only = 1;
@@ -83,7 +84,7 @@ static void replays(void)
            out.no_graph[FORWARD] == 40,
        "median, ends and spread of the timed runs");
 
-    b.record = record, b.replay = replay, b.forget = forget;
+    m.timing.record = record, m.timing.replay = replay, m.timing.forget = forget;
     ran[0] = RUNS - 1, ran[1] = RUNS;
     ok(run_op(&c, t, &out) == 0 && out.median[FORWARD] == 4 && out.spread[FORWARD] == 2 &&
            out.no_graph[FORWARD] == 40 && ran[0] == 2 * RUNS && ran[1] == 2 * RUNS,
@@ -103,16 +104,17 @@ static void replays(void)
 static void accumulates(void)
 {
     const struct op *o = op_find("linear");
-    struct backend b = ref32;
+    struct machine m = cpu;
+    const struct backend b = {"ref32", NULL, &m, F32, F32};
     struct call f;
     int same = 1;
 
     cases_one(o, "rows=3 dim_in=4 dim_out=5", &f);
     f.accumulate = op_gradients(o);
-    b.start = direct_start, b.stop = counted_stop;
-    b.record = record, b.replay = replay, b.forget = forget;
+    m.timing.start = direct_start, m.timing.stop = counted_stop;
+    m.timing.record = record, m.timing.replay = replay, m.timing.forget = forget;
     fails = replayed = 0;
-    struct run c = {.call = call_on(&f, &b, op_kernels(o, &ref32)[0]), .repeats = RUNS}, alone = c;
+    struct run c = {.call = call_on(&f, &b, op_kernel(o, &ref32, 0)), .repeats = RUNS}, alone = c;
     struct tensors *t = tensors_new(&c.call);
     tensors_draw(t, &c.call, 1, 1);
     tensors_round(t, &c.call);
@@ -288,7 +290,8 @@ static struct timings now(const char *line, double forward, const char *kernel)
         strcpy(now_timing[p].backend, "ref32");
         snprintf(now_timing[p].kernel, sizeof now_timing[p].kernel, "%s", kernel);
         strcpy(now_timing[p].pass, p ? "backward" : "forward");
-        snprintf(now_timing[p].method, sizeof now_timing[p].method, "%s", ref32.method);
+        snprintf(now_timing[p].method, sizeof now_timing[p].method, "%s",
+                 ref32.machine->timing.method);
     }
     return t;
 }
@@ -376,7 +379,7 @@ static void files(void)
     close(fd);
     snprintf(device, sizeof device, "ref64: %s\nref32: %s", backend_device(&ref64),
              backend_device(&ref32));
-    comparisons(device, x.trial[0].text, op_kernels(x.trial[0].call.op, &ref32)[0]->name);
+    comparisons(device, x.trial[0].text, op_kernel(x.trial[0].call.op, &ref32, 0)->name);
     no_baselines(device);
     plan_free(&x);
     unlink(file);
@@ -395,14 +398,14 @@ static void earlier_schema(void)
     struct dump_times *then = dump_times_read(file);
     struct baseline *b = then ? baseline_open(file, .05, then->device) : NULL;
     if (!ok(b && then->n == 1 && then->trial[0].n == 4 && then->trial[0].timing[0].runs == 5 &&
-                strcmp(then->trial[0].timing[0].method, ref64.method) == 0,
+                strcmp(then->trial[0].timing[0].method, ref64.machine->timing.method) == 0,
             "a dump of ablate-1 is a baseline")) {
         printf("# %s\n", err_text());
         return;
     }
     if (plan_words(words, &x, stdout))
         return;
-    struct timings t = now(x.trial[0].text, 120, op_kernels(x.trial[0].call.op, &ref32)[0]->name);
+    struct timings t = now(x.trial[0].text, 120, op_kernel(x.trial[0].call.op, &ref32, 0)->name);
     int n = baseline_compare(b, &t, &list);
     for (int i = 0; i < n; i++)
         compared += list[i].pace == SLOWER;

@@ -107,9 +107,9 @@ static void probes(void)
     struct timespec from, to;
 
     clock_gettime(CLOCK_MONOTONIC, &from);
-    const char *why = ceilings_measure(gpu_backends, &c);
+    const char *why = ceilings_measure(&c);
     clock_gettime(CLOCK_MONOTONIC, &to);
-    if (why && backend_unavailable(gpu_backends[0])) {
+    if (why && backend_unavailable(judged_backend(0))) {
         skip(why, "probes");
         return;
     }
@@ -118,11 +118,11 @@ static void probes(void)
     int good = !why;
     for (size_t i = 0; good && i < COUNT(all); i++)
         good = all[i] > 0 && isfinite(all[i]);
-    ok(good, "%s: all ceilings are measured, in %.2f s", backend_device(gpu_backends[0]),
+    ok(good, "%s: all ceilings are measured, in %.2f s", backend_device(judged_backend(0)),
        (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
     printf("# %.3g B/s, %.3g and %.3g FLOP/s, %.3g specials/s, %.3g and %.3g s, launch %.3g s\n",
            c.memory, c.tensor, c.fp32, c.special, c.flop_time, c.special_time, c.launch);
-    if (!emulated(gpu_backends[0]))
+    if (!emulated(judged_backend(0)))
         ok(c.tensor > c.fp32 && c.fp32 > c.special && c.flop_time < c.special_time,
            "and stand to each other as they must");
 }

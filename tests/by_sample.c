@@ -140,6 +140,7 @@ static int both_new(struct both *b, const struct call *f)
 
 static int each_kernel(const struct call *given, void *data)
 {
+    const struct impl *k;
     struct both *b = data;
     struct call adds = *given, *f = &adds;
 
@@ -149,13 +150,13 @@ static int each_kernel(const struct call *given, void *data)
     if (both_new(b, f))
         ok(0, "%s: %s", f->op->name, err_text());
     else
-        for (const struct impl *const *k = op_kernels(f->op, b->backend); *k; k++) {
-            const struct run c = {.call = call_on(f, b->backend, *k)};
-            if (other_kernel(*k) || declined(&c.call))
+        for (int n = 0; (k = op_kernel(f->op, b->backend, n)); n++) {
+            const struct run c = {.call = call_on(f, b->backend, k)};
+            if (other_kernel(k) || declined(&c.call))
                 continue;
             struct tensors *got = run_copy(&c, b->q.inputs, NULL);
             if (!got)
-                ok(0, "%s %s: %s", b->backend->name, (*k)->name, err_text());
+                ok(0, "%s %s: %s", b->backend->name, k->name, err_text());
             for (int way = 0; got && way < 2; way++)
                 judge(&c, b, got, way);
             tensors_free(got);
@@ -173,9 +174,9 @@ int main(int argc, char **argv)
         return 2;
     if (!any_gpu_or_skip_all())
         return 0;
-    for (int g = 0; gpu_backends[g]; g++)
-        for (size_t i = 0; i < COUNT(large) && !backend_unavailable(gpu_backends[g]); i++) {
-            struct both b = {.backend = gpu_backends[g], .part = &p};
+    for (int g = 0; judged_backend(g); g++)
+        for (size_t i = 0; i < COUNT(large) && !backend_unavailable(judged_backend(g)); i++) {
+            struct both b = {.backend = judged_backend(g), .part = &p};
             const struct op *o = op_find(large[i].op);
             if (named(o, p.n, p.name))
                 for_cases(o, emulated(b.backend) ? large[i].emulated : large[i].real, each_kernel,

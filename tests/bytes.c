@@ -93,9 +93,10 @@ static void memory(void)
 
 /* ---- run and judged ---- */
 
+/* Of a kernel that there is for each type. */
 static struct run run_of(const struct call *f, const struct backend *b, const struct impl *k)
 {
-    return (struct run){.call = call_on(f, b, k)};
+    return (struct run){.call = call_on(f, b, in_type(k, b->type))};
 }
 
 static int is_right(const struct tensors *t, int64_t N, int64_t T)
@@ -119,7 +120,7 @@ static void runs(void)
     struct tensors *in = new_case("rows=30 steps=50", 1, &f), *of[3][2] = {{NULL}};
 
     for (int k = 0; in && k < 3; k++) {
-        struct run c = run_of(&f, references[k], &right);
+        struct run c = run_of(&f, references[k], right);
         tensors_round(in, &c.call);
         for (c.guards = 0; c.guards < 2; c.guards++) {
             of[k][c.guards] = run_copy(&c, in, NULL);
@@ -154,10 +155,11 @@ static void elsewhere(void)
 {
     struct call f;
     struct tensors *in = new_case("rows=30 steps=50", 1, &f);
-    struct backend b = ref32;
+    struct machine m = cpu;
+    const struct backend b = {"ref32", NULL, &m, F32, F32};
 
-    b.lend = lend;
-    const struct run c = run_of(&f, &b, &right);
+    m.lending.lend = lend;
+    const struct run c = run_of(&f, &b, right);
     struct tensors *t = in ? run_copy(&c, in, NULL) : NULL;
     ok(t && seen != in->b[W] && is_right(t, 30, 50), "bytes go to a device, and back");
     tensors_free(t);
@@ -169,7 +171,7 @@ static void between(void)
 {
     struct call f;
     struct tensors *in = new_case("rows=30 steps=50", 1, &f);
-    struct run c = run_of(&f, &ref64, &right);
+    struct run c = run_of(&f, &ref64, right);
     struct tensors *t = in ? run_copy(&c, in, NULL) : NULL;
 
     c.between = 0.5;
@@ -196,7 +198,7 @@ static void distances(void)
        "the distance of bytes is their share, and has the first");
     const struct tensor_pair pair = {&f, V, 0, a, b + 700};
     const int e = cases_one(&op_histogram, "rows=5 steps=10", &f);
-    f = call_on(&f, &ref32, &right);
+    f = call_on(&f, &ref32, in_type(right, F32));
     ok(!e && !check_tensor("parity", &pair, 4, &list) && list.n == 1 && !list.v[0].pass &&
            list.v[0].bound == 0,
        "no bound is wide enough for a wrong byte");
@@ -248,7 +250,7 @@ static void judge_right(const struct backend *b)
     if (cases_one(&op_histogram, "rows=7 steps=600", &f))
         return;
     const struct call on = call_on(&f, b, NULL);
-    const int e = question_new(&q, &on) || judged(&f, b, &right, &q, &list);
+    const int e = question_new(&q, &on) || judged(&f, b, right, &q, &list);
     report(&on, &list, e, b->name);
     for (size_t i = 0; i < COUNT(checks); i++) {
         const struct verdict *v = find(&list, checks[i], "V");
@@ -258,13 +260,15 @@ static void judge_right(const struct backend *b)
     ok(b != &ref64 || find(&list, "differences", "d_x"), "differences of what is real");
     verdicts_free(&list);
     for (int i = 0; i < op_histogram.n_identities; i++)
-        ok(!check_identity(&op_histogram, &op_histogram.identity[i], b, &right, 1, &list) &&
+        ok(!check_identity(&op_histogram, &op_histogram.identity[i], b, in_type(right, b->type), 1,
+                           &list) &&
                list.n >= 2 && !verdicts_failed(&list, 0),
            "%s: identity %s: %d verdicts", b->name, op_histogram.identity[i].name, list.n);
     verdicts_free(&list);
     static const struct identity no = {
         .name = "no", .left = "rows=3 steps=4", .right = "rows=3 steps=4", .same = "V:saved"};
-    ok(!check_identity(&op_histogram, &no, b, &right, 1, &list) && fails(&list, "no", "V"),
+    ok(!check_identity(&op_histogram, &no, b, in_type(right, b->type), 1, &list) &&
+           fails(&list, "no", "V"),
        "%s: an identity of bytes that differ fails", b->name);
     verdicts_free(&list);
     question_free(&q);
@@ -281,7 +285,7 @@ static void judge_wrong(const struct backend *b)
     const struct call on = call_on(&f, b, NULL);
     int e = question_new(&q, &on);
     for (int i = 0; !e && i < N_FAULTS; i++)
-        e = i != OVERRUN && judged(&f, b, op_kernels(&op_histogram, b)[i], &q, &list[i]);
+        e = i != OVERRUN && judged(&f, b, faulty(i, b->type), &q, &list[i]);
     const struct verdict *v = find(&list[WRONG], "parity", "V");
     ok(!e && v && !v->pass && strcmp(v->worst, "[2,4]") == 0 && v->error == 1 / 15. &&
            v->bound == 0 && v->first_bad == 4 && v->judged == 15,
@@ -290,7 +294,7 @@ static void judge_wrong(const struct backend *b)
        "nothing else does");
     ok(fails(&list[SHORT], "written", "V") && fails(&list[SHORT], "repeat", "V"),
        "%s: a byte that is not written is seen", b->name);
-    struct run beyond = run_of(&f, b, &overrun); /* without guards it would damage the heap */
+    struct run beyond = run_of(&f, b, overrun); /* without guards it would damage the heap */
     struct outcome out;
     beyond.guards = 1;
     struct tensors *got = e ? NULL : run_copy(&beyond, q.inputs, &out);
@@ -319,7 +323,7 @@ static void judge_sampled(const struct backend *b)
         tensors_round(in, &on);
     e = e || sampled_find(&s, &on, in, 3);
     for (int i = 0; !e && i < 2; i++) {
-        const struct run c = run_of(&f, b, op_kernels(&op_histogram, b)[i]);
+        const struct run c = run_of(&f, b, faulty(i, b->type));
         struct tensors *got = run_copy(&c, in, NULL);
         e = !got || check_sampled(got, &c.call, &s, &list[i]);
         tensors_free(got);

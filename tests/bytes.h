@@ -130,24 +130,40 @@ static int backward(const struct call *f)
     return 0;
 }
 
+/* A kernel for each type of the references. */
+#define IN(type_, name_, fault_)                                                                   \
+    {                                                                                              \
+        .name = #name_, .type = type_, .pass = {forward, backward}, .data = &faults[fault_]        \
+    }
 #define KERNEL(name_, fault_)                                                                      \
-    static const struct impl name_ = {                                                             \
-        .name = #name_, .pass = {forward, backward}, .data = &faults[fault_]}
+    static const struct impl name_[] = {IN(F64, name_, fault_), IN(F32, name_, fault_),            \
+                                        IN(BF16, name_, fault_)}
 KERNEL(right, RIGHT);
 KERNEL(wrong, WRONG);
 KERNEL(part, SHORT);
 KERNEL(overrun, OVERRUN);
 KERNEL(varying, VARYING);
 KERNEL(forgetful, FORGETFUL);
-#define KERNELS                                                                                    \
-    {                                                                                              \
-        &right, &wrong, &part, &overrun, &varying, &forgetful, NULL                                \
-    }
-extern const struct impl *const ref64_histogram[], *const ref32_histogram[],
-                                                       *const ref_bf16_histogram[];
-const struct impl *const ref64_histogram[] = KERNELS;
-const struct impl *const ref32_histogram[] = KERNELS;
-const struct impl *const ref_bf16_histogram[] = KERNELS;
+
+static inline const struct impl *in_type(const struct impl *k, enum dtype type)
+{
+    while (k->type != type)
+        k++;
+    return k;
+}
+
+/* By `enum fault`, the one for this type. */
+static inline const struct impl *faulty(int fault, enum dtype type)
+{
+    static const struct impl *const all[] = {right, wrong, part, overrun, varying, forgetful};
+    return in_type(all[fault], type);
+}
+
+/* These take the place of histogram's references. */
+extern const struct impl ref64_histogram, ref32_histogram, ref_bf16_histogram;
+const struct impl ref64_histogram = IN(F64, right, RIGHT);
+const struct impl ref32_histogram = IN(F32, right, RIGHT);
+const struct impl ref_bf16_histogram = IN(BF16, right, RIGHT);
 
 enum { X, W, C0, Y, V, C, HIDDEN_W, N_TENSORS };
 

@@ -195,14 +195,15 @@ static int try_case(const struct call *given, void *data)
 
 static void every_kernel(const struct backend *b)
 {
+    const struct impl *k;
     for (int i = 0; i < N_OPS; i++)
-        for (const struct impl *const *k = op_kernels(ops[i], b); *k; k++) {
-            struct tried t = {b, *k, 0, 0, ""};
+        for (int n = 0; (k = op_kernel(ops[i], b, n)); n++) {
+            struct tried t = {b, k, 0, 0, ""};
             cases_each(ops[i], ops[i]->cases, try_case, &t);
             if (!t.n)
-                skip("it declines all cases", "%s %s: %s", b->name, ops[i]->name, (*k)->name);
+                skip("it declines all cases", "%s %s: %s", b->name, ops[i]->name, k->name);
             else if (!ok(!t.wrong, "%s %s: %s has the bits of a run", b->name, ops[i]->name,
-                         (*k)->name))
+                         k->name))
                 printf("# %s\n", t.why);
         }
 }
@@ -495,8 +496,8 @@ static void second_device(void)
 
 int main(void)
 {
-    for (int i = 0; gpu_backends[i]; i++) {
-        const struct backend *b = gpu_backends[i];
+    for (int i = 0; judged_backend(i); i++) {
+        const struct backend *b = judged_backend(i);
         const char *no = backend_unavailable(b);
         if (no) {
             skip(no, "%s", b->name);
@@ -507,8 +508,8 @@ int main(void)
         graph(b);
         memory(b);
     }
-    if (!backend_unavailable(gpu_backends[0])) {
-        wrong_calls(gpu_backends[0]);
+    if (!backend_unavailable(judged_backend(0))) {
+        wrong_calls(judged_backend(0));
         second_device();
     }
     return done();

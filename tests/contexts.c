@@ -105,7 +105,8 @@ static void at_once(const struct question_of *q, const struct backend *b,
 static void judge(const struct backend *b)
 {
     struct question_of q[N_OPS];
-    struct context *x[HOSTS] = {b->open(0), b->open(0)}, *other = NULL;
+    struct context *x[HOSTS] = {b->machine->device.open(0), b->machine->device.open(0)},
+                   *other = NULL;
     int e = !x[0] || !x[1];
 
     for (int i = 0; i < N_OPS; i++)
@@ -115,17 +116,17 @@ static void judge(const struct backend *b)
         return;
     }
     at_once(q, b, x, "");
-    if (is_gpu(b) && (other = b->open(1))) {
+    if (is_judged(b) && (other = b->machine->device.open(1))) {
         struct context *const two[HOSTS] = {x[0], other};
         at_once(q, b, two, ", on two devices");
-        b->close(other);
-    } else if (is_gpu(b)) {
+        b->machine->device.close(other);
+    } else if (is_judged(b)) {
         skip(err_text(), "%s: contexts on two devices", b->name);
     }
     for (int i = 0; i < N_OPS; i++)
         question_of_free(&q[i]);
     for (int i = 0; i < HOSTS; i++)
-        b->close(x[i]);
+        b->machine->device.close(x[i]);
 }
 
 int main(void)

@@ -211,19 +211,21 @@ static int is_twice(const struct call *f, const struct tensors *t)
 
 static void made_operation(void)
 {
-    static const struct impl twice = {.name = "twice", .pass = {twice_forward, twice_backward}};
+    static const struct impl twice = {
+        .name = "twice", .type = F64, .pass = {twice_forward, twice_backward}};
     static const struct impl *const list[] = {&twice, NULL};
     const struct op *relu = op_find("relu");
+    const struct impl *const relus[] = {op_kernel(relu, &ref64, 0), NULL};
     struct op made = *relu;
-    const struct kernels kernels[] = {
-        {&made, list, NULL}, {relu, op_kernels(relu, &ref64), NULL}, {NULL, NULL, NULL}};
-    struct backend b = ref64;
+    const struct kernels kernels[] = {{&made, list, NULL}, {relu, relus, NULL}, {NULL, NULL, NULL}};
+    struct machine m = cpu;
+    const struct backend b = {"made", NULL, &m, F64, F64};
     struct call f;
 
     made.name = "twice_relu";
-    b.kernels = kernels;
-    ok(op_kernels(&made, &b) == list && !*op_kernels(&made, &ref64) &&
-           !*op_kernels(op_find("silu"), &b),
+    m.kernels = kernels;
+    ok(op_kernel(&made, &b, 0) == &twice && !op_kernel(&made, &b, 1) &&
+           !op_kernel(&made, &ref64, 0) && !op_kernel(op_find("silu"), &b, 0),
        "an operation that is made has the kernels that a backend lists for it");
     struct tensors *t = cases_one(&made, "", &f) ? NULL : tensors_new(&f);
     struct run c = {.call = call_on(&f, &b, NULL)};

@@ -156,7 +156,7 @@ static int clears(const struct call *f)
 /* Does check_properties() accept such a forward pass, and does its check "written"? */
 static void unwritten(int (*forward)(const struct call *f), int written, const char *what)
 {
-    const struct impl kernel = {.name = "planted", .pass = {forward, clears}};
+    const struct impl kernel = {.name = "planted", .type = F64, .pass = {forward, clears}};
     struct call f;
     struct bounds bounds = {.samples = 0};
     struct verdicts list = {0};

@@ -395,14 +395,15 @@ static void judge(const struct on *on)
 
 int main(void)
 {
+    const struct impl *k;
     const struct op *o = op_find("dual_memory");
     const char *why = NULL;
 
     for_cases(o, "slots=1,2,16 tape=shared,each tape_init=zero,normal", warning, NULL);
     for (const struct backend *const *b = backends(); *b; b++)
         if (!backend_unavailable(*b))
-            for (const struct impl *const *k = op_kernels(o, *b); *k; k++)
-                judge(&(struct on){*b, *k});
+            for (int n = 0; (k = op_kernel(o, *b, n)); n++)
+                judge(&(struct on){*b, k});
     if (!any_gpu(&why))
         skip(why, "the same on a GPU");
     saved("fp32", 168);

@@ -53,7 +53,7 @@ static inline void result(struct result *r, const struct trial *t, int repeats)
     tensors_round(r->inputs, &rounded);
     for (int k = 0; k < 2; k++) {
         struct ran *ran = &r->ran[k];
-        struct run c = {.call = call_on(&t->call, b[k], op_kernels(t->call.op, b[k])[0]),
+        struct run c = {.call = call_on(&t->call, b[k], op_kernel(t->call.op, b[k], 0)),
                         .repeats = repeats};
         *ran = (struct ran){.call = c.call, .t = tensors_copy(&t->call, r->inputs)};
         if (run_op(&c, ran->t, &ran->outcome))

@@ -443,17 +443,18 @@ static void refusals(void)
 /* Words that stand for something else are no kernel's names; each kernel's name is a goal. */
 static void kernels(void)
 {
+    const struct impl *k;
     int wrong = 0, n = 0;
 
     for (int i = 0; i < N_OPS; i++)
-        for (int b = 0; gpu_backends[b]; b++)
-            for (const struct impl *const *k = op_kernels(ops[i], gpu_backends[b]); *k; k++) {
+        for (int b = 0; judged_backend(b); b++)
+            for (int n = 0; (k = op_kernel(ops[i], judged_backend(b), n)); n++) {
                 struct goal g;
                 char value[80];
-                snprintf(value, sizeof value, "95 %% %s", (*k)->name);
+                snprintf(value, sizeof value, "95 %% %s", k->name);
                 n++;
                 wrong += goal_read(ops[i], "goal", value, &g) || g.kind != GOAL_KERNEL ||
-                         strcmp(g.kernel, (*k)->name) != 0;
+                         strcmp(g.kernel, k->name) != 0;
             }
     ok(!wrong, "%d names of kernels are goals", n);
 }

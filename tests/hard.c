@@ -44,18 +44,19 @@ static double off(const struct run *c, const struct known *k)
 
 static void on_backend(const struct op *o, const struct backend *b, const struct known *k)
 {
+    const struct impl *kernel;
     char text[MAX_TEXT];
 
     snprintf(text, sizeof text, "rows=1 %s", k->settings);
-    for (const struct impl *const *kernel = op_kernels(o, b); *kernel; kernel++) {
+    for (int i = 0; (kernel = op_kernel(o, b, i)); i++) {
         struct call f;
         int e = cases_one(o, text, &f);
-        struct run c = {.call = call_on(&f, b, *kernel)};
+        struct run c = {.call = call_on(&f, b, kernel)};
         if (!e && impl_declines(&c.call))
             continue;
         double bound = 16 * fmax(types[b->type].unit, e ? 0 : impl_declares(&c.call)->unit);
         double far = e ? INFINITY : off(&c, k);
-        if (!ok(far <= bound, "%s %s: %s %s, x %g %g %g %g: %s", b->name, (*kernel)->name, o->name,
+        if (!ok(far <= bound, "%s %s: %s %s, x %g %g %g %g: %s", b->name, kernel->name, o->name,
                 k->settings, k->x[0], k->x[1], k->x[2], k->x[3], k->result))
             printf("# %s: %s off by %.3g%s%s\n", b->name, k->result, far, e ? ": " : "",
                    e ? err_text() : "");

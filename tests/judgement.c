@@ -100,7 +100,7 @@ static double disturbed(const struct op *o, const struct call *f, const struct t
                         const struct tensors *exact, struct noise noise)
 {
     struct run c = {.call = call_on(f, &ref64, NULL), .noise = noise};
-    c.call.kernel = op_kernels(o, &ref64)[0];
+    c.call.kernel = op_kernel(o, &ref64, 0);
     struct tensors *t = run_copy(&c, inputs, NULL);
     double most = t ? 0 : -1;
 
@@ -121,7 +121,7 @@ static void noisy(const char *name, const char *sizes, int loads, int specials)
     struct call f;
     int e = cases_one(o, sizes, &f);
     struct tensors *inputs = e ? NULL : tensors_new(&f), *exact = NULL;
-    struct run c = {.call = call_on(&f, &ref64, op_kernels(o, &ref64)[0])};
+    struct run c = {.call = call_on(&f, &ref64, op_kernel(o, &ref64, 0))};
 
     if (inputs) {
         tensors_draw(inputs, &f, 1, 1);
@@ -160,7 +160,7 @@ static void differs(const char *words, const char *tensor, double factor)
     const struct trial *t = &x.trial[0];
     struct tensors *inputs = tensors_new(&t->call);
     struct run c = {.call = call_on(&t->call, &ref64, NULL)};
-    c.call.kernel = op_kernels(t->call.op, &ref64)[0];
+    c.call.kernel = op_kernel(t->call.op, &ref64, 0);
     int arg = op_arg(t->call.op, tensor), e = !inputs || input_fill(t, inputs, NULL);
     const struct call rounded = call_on(&t->call, reference_of(t->type), NULL);
     if (!e)

@@ -189,7 +189,7 @@ static void test_kernel(const struct sampled *s, const struct impl *k, const cha
     ok(!e && judged && !verdicts_failed(&list, 0), "%s %s: %s %s", b->name, k->name, f.op->name,
        text);
     if (e)
-        printf("# %s\n", e > 0 ? b->strerror(e) : err_text());
+        printf("# %s\n", e > 0 ? b->machine->strerror(e) : err_text());
     for (int i = 0; i < list.n; i++)
         print(&list.v[i]);
     verdicts_free(&list);
@@ -227,6 +227,7 @@ static int is_cut(const struct sampled *s)
 /* All kernels in a case, unless it has nothing to cut. */
 static int test_case(const struct call *f, void *most)
 {
+    const struct impl *k;
     const struct backend *b = backend_find("gpu_bf16");
     const struct call whole = call_on(f, b, NULL);
     struct sampled s = {};
@@ -241,8 +242,8 @@ static int test_case(const struct call *f, void *most)
         printf("# %s %s: a cut has %s\n", f->op->name, text,
                sample_text(f, &s.sample, c->axes, rows, sizeof rows));
     }
-    for (const struct impl *const *k = op_kernels(f->op, b); cut && !e && *k; k++)
-        test_kernel(&s, *k, text);
+    for (int i = 0; cut && !e && (k = op_kernel(f->op, b, i)); i++)
+        test_kernel(&s, k, text);
     if (e)
         ok(0, "%s %s: %s", f->op->name, text, err_text());
     sampled_free(&s);
@@ -272,7 +273,7 @@ int main(void)
     const struct backend *b = backend_find("gpu_bf16");
     const char *why = backend_unavailable(b);
 
-    if (!why && !emulated(b) && b->memory(context_of(b)) < ENOUGH)
+    if (!why && !emulated(b) && b->machine->memory.left(context_of(b)) < ENOUGH)
         why = "the GPU has less than 40 GiB free";
     if (why) {
         printf("1..0 # SKIP %s\n", why);

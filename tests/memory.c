@@ -51,14 +51,16 @@ static int64_t allocated(const struct call *f, int64_t predicted)
 static int measure_once(const struct call *f, const struct backend *b)
 {
     const struct op *o = f->op;
+    struct machine m = *b->machine;
     struct backend counted = *b;
-    struct run c = {.call = call_on(f, &counted, op_kernels(o, b)[0])};
+    struct run c = {.call = call_on(f, &counted, op_kernel(o, b, 0))};
     struct outcome out;
     char text[MAX_TEXT];
 
     struct tensors *t = tensors_new(f);
-    counted.alloc = count_alloc;
-    counted.free = count_free;
+    counted.machine = &m;
+    m.memory.alloc = count_alloc;
+    m.memory.free = count_free;
     now_bytes = max_bytes = 0;
     op_text(f, text);
     if (!t) {
@@ -104,7 +106,7 @@ static void measure_kernel(const struct run *c, struct tensors *t)
     struct outcome out;
     char text[MAX_TEXT];
     int e = emulated(device) ? 0 : run_op(c, t, NULL);
-    int64_t before = device->memory(context_of(device));
+    int64_t before = device->machine->memory.left(context_of(device));
     int64_t predicted = op_memory(&c->call);
 
     op_text(&c->call, text);
@@ -112,7 +114,7 @@ static void measure_kernel(const struct run *c, struct tensors *t)
     e = e || run_op(&watch, t, &out);
     double used = (double)out.used, off = used - (double)predicted;
     double slack = 0.02 * (double)predicted;
-    int alone = device->memory(context_of(device)) == before;
+    int alone = device->machine->memory.left(context_of(device)) == before;
     int near = off > -slack && off < slack + (emulated(device) ? 0 : PAGE);
     /* Other programs may allocate and free memory; check-gpu runs one suite at a time. */
     if (!e && !(alone && near) && !getenv("CHECK_GPU") && !emulated(device)) {
@@ -127,6 +129,7 @@ static void measure_kernel(const struct run *c, struct tensors *t)
 
 static int measure_device(const struct call *f, void *data)
 {
+    const struct impl *k;
     const struct op *o = f->op;
     device = data;
     if (emulated(device) && work_of(f) > SMALL_WORK)
@@ -137,8 +140,8 @@ static int measure_device(const struct call *f, void *data)
         return 0;
     }
     tensors_draw(t, f, 1, 0);
-    for (const struct impl *const *k = op_kernels(o, device); *k; k++) {
-        struct run c = {.call = call_on(f, device, *k)};
+    for (int n = 0; (k = op_kernel(o, device, n)); n++) {
+        struct run c = {.call = call_on(f, device, k)};
         if (!impl_declines(&c.call))
             measure_kernel(&c, t);
     }
@@ -148,8 +151,8 @@ static int measure_device(const struct call *f, void *data)
 
 static void devices(void)
 {
-    for (int i = 0; gpu_backends[i]; i++) {
-        const struct backend *b = gpu_backends[i];
+    for (int i = 0; judged_backend(i); i++) {
+        const struct backend *b = judged_backend(i);
         const char *why = backend_unavailable(b);
         if (why) {
             skip(why, "%s: bytes in use on the device", b->name);

@@ -109,10 +109,10 @@ int main(int argc, char **argv)
         return usage();
     if (!any_gpu_or_skip_all())
         return 0;
-    for (int i = 0; gpu_backends[i]; i++)
-        if (!backend_unavailable(gpu_backends[i]) &&
-            (!s.backend || strcmp(s.backend, gpu_backends[i]->name) == 0))
-            run_backend(gpu_backends[i], &s);
+    for (int i = 0; judged_backend(i); i++)
+        if (!backend_unavailable(judged_backend(i)) &&
+            (!s.backend || strcmp(s.backend, judged_backend(i)->name) == 0))
+            run_backend(judged_backend(i), &s);
     if (s.left)
         printf("# %d cases beyond %.1e operations are left out\n", s.left, SMALL_WORK);
     return done();

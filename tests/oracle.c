@@ -38,7 +38,7 @@ static int differences(const struct call *f, void *data)
 {
     const struct op *o = f->op;
     struct tensors *t = tensors_new(f);
-    struct run c = {.call = call_on(f, &ref64, op_kernels(o, &ref64)[0])};
+    struct run c = {.call = call_on(f, &ref64, op_kernel(o, &ref64, 0))};
     struct verdicts list = {0};
     int e = !t;
 
@@ -77,7 +77,7 @@ static int compare_sums(const struct run *c, const struct tensors *t, const stru
 
 static int sums(const struct call *f, void *data)
 {
-    struct run c = {.call = call_on(f, &ref64, op_kernels(f->op, &ref64)[0])}, adds = c;
+    struct run c = {.call = call_on(f, &ref64, op_kernel(f->op, &ref64, 0))}, adds = c;
     struct verdicts list = {0};
 
     (void)data;
@@ -109,6 +109,6 @@ int main(int argc, char **argv)
         }
     for (int i = 0; i < N_OPS; i++)
         if (named(ops[i], argc - 1, argv + 1))
-            identities(ops[i], &ref64, op_kernels(ops[i], &ref64)[0]);
+            identities(ops[i], &ref64, op_kernel(ops[i], &ref64, 0));
     return done();
 }

@@ -16,10 +16,10 @@ int main(int argc, char **argv)
     if (!any_gpu_or_skip_all())
         return 0;
     assign_parts(p.parts, part_of);
-    for (int i = 0; gpu_backends[i]; i++)
-        if (!backend_unavailable(gpu_backends[i]))
+    for (int i = 0; judged_backend(i); i++)
+        if (!backend_unavailable(judged_backend(i)))
             for (int o = 0; o < N_OPS; o++)
                 if (part_of[o] == p.part && named(ops[o], p.n, p.name))
-                    judge_op(ops[o], gpu_backends[i]);
+                    judge_op(ops[o], judged_backend(i));
     return done();
 }

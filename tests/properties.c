@@ -110,7 +110,7 @@ static int yardstick_case(const struct call *f, void *data)
 {
     const struct op *o = f->op;
     const struct on *on = data;
-    const struct run c = {.call = call_on(f, &ref64, op_kernels(o, &ref64)[0])};
+    const struct run c = {.call = call_on(f, &ref64, op_kernel(o, &ref64, 0))};
     const struct run y = {.call = call_on(f, on->backend, on->kernel)};
     struct tensors *inputs = tensors_new(f), *oracle = NULL, *perturbed[MOVES] = {NULL};
     struct tensors *yard = NULL;
@@ -138,7 +138,7 @@ static int yardstick_case(const struct call *f, void *data)
 
 static void judge_yardstick(const struct op *o, const struct backend *b)
 {
-    struct on on = {b, op_kernels(o, b)[0]};
+    struct on on = {b, op_kernel(o, b, 0)};
     for_cases(o, o->cases, yardstick_case, &on);
 }
 

@@ -175,16 +175,17 @@ struct limit {
 
 static int decline(const struct call *f, void *data)
 {
+    const struct impl *k;
     const struct op *o = f->op;
     const struct limit *l = data;
     char text[MAX_TEXT];
 
     op_text(f, text);
-    for (const struct impl *const *k = op_kernels(o, l->backend); *k; k++) {
-        const struct call c = call_on(f, l->backend, *k);
+    for (int n = 0; (k = op_kernel(o, l->backend, n)); n++) {
+        const struct call c = call_on(f, l->backend, k);
         const char *why = impl_declines(&c);
-        ok(why && strstr(why, l->names), "%s %s declines %s %s", l->backend->name, (*k)->name,
-           o->name, text);
+        ok(why && strstr(why, l->names), "%s %s declines %s %s", l->backend->name, k->name, o->name,
+           text);
         printf("# %s\n", why ? why : "it does not");
     }
     return 0;
@@ -197,10 +198,10 @@ static void judge_refusals(const struct op *o)
         refuse_values(o, &o->param[i]);
     for (const struct refusal *r = o->refused; r && r->settings; r++)
         refuse(o, r->settings, r->names);
-    for (int b = 0; gpu_backends[b]; b++)
+    for (int b = 0; judged_backend(b); b++)
         for (const struct refusal *r = o->declined; r && r->settings; r++) {
-            struct limit l = {gpu_backends[b], r->names};
-            if (!gpu_backends[b]->unavailable())
+            struct limit l = {judged_backend(b), r->names};
+            if (!judged_backend(b)->machine->device.unavailable())
                 for_cases(o, r->settings, decline, &l);
         }
 }
@@ -217,8 +218,8 @@ int main(int argc, char **argv)
             judge_refusals(ops[i]);
     if (!any_gpu(&why))
         skip(why, "shapes on a GPU");
-    for (int b = 0; gpu_backends[b]; b++)
-        if (!gpu_backends[b]->unavailable())
-            judge_shapes(gpu_backends[b], &p);
+    for (int b = 0; judged_backend(b); b++)
+        if (!judged_backend(b)->machine->device.unavailable())
+            judge_shapes(judged_backend(b), &p);
     return done();
 }

@@ -208,22 +208,22 @@ static inline int other_kernel(const struct impl *k)
 static inline int test_kernels(const struct call *f, void *data)
 {
     const struct kernel_test *a = data;
-    const struct impl *const *kernels = op_kernels(f->op, a->backend);
+    const struct impl *kernel;
     struct question q = {.inputs = NULL};
     int no_question = 0;
 
-    for (int k = 0; kernels[k]; k++) {
-        const struct run c = {.call = call_on(f, a->backend, kernels[k])};
+    for (int k = 0; (kernel = op_kernel(f->op, a->backend, k)); k++) {
+        const struct run c = {.call = call_on(f, a->backend, kernel)};
         struct verdicts list = {0};
         char what[100];
 
-        if ((a->left_out && a->left_out(kernels[k], a->data)) || other_kernel(kernels[k]) ||
+        if ((a->left_out && a->left_out(kernel, a->data)) || other_kernel(kernel) ||
             declined(&c.call))
             continue;
         if (!q.inputs)
             no_question = question_new(&q, &c.call);
         int e = no_question || a->judge(&c, &q, a->data, &list);
-        snprintf(what, sizeof what, "%s %s%s", a->backend->name, kernels[k]->name, a->how);
+        snprintf(what, sizeof what, "%s %s%s", a->backend->name, kernel->name, a->how);
         report(f, &list, e, what);
         if (a->taken && !e)
             count_taken(&list, a->taken[k]);
@@ -251,14 +251,15 @@ static inline int judge_case(const struct run *c, struct question *q, void *data
 /* The gradients that are there in this case, and those that each kernel of the operation has been
  * judged in: a bit each, as in call.accumulate. */
 struct accumulated {
-    const struct impl *const *kernels;
+    const struct op *op;
+    const struct backend *backend;
     uint64_t there, *judged;
 };
 
 static inline uint64_t *judged_of(const struct accumulated *a, const struct impl *k)
 {
     int i = 0;
-    while (a->kernels[i] != k)
+    while (op_kernel(a->op, a->backend, i) != k)
         i++;
     return &a->judged[i];
 }
@@ -293,7 +294,7 @@ static inline int accumulate_case(const struct call *f, void *data)
 static inline void accumulate(const struct op *o, const struct backend *b, int n)
 {
     uint64_t judged[n + 1];
-    struct accumulated a = {op_kernels(o, b), 0, judged};
+    struct accumulated a = {o, b, 0, judged};
     struct kernel_test each = {.backend = b,
                                .judge = judge_accumulate,
                                .left_out = has_accumulated,
@@ -308,12 +309,12 @@ static inline void accumulate(const struct op *o, const struct backend *b, int n
 /* No test would judge a kernel that takes none of the contract's cases. */
 static inline void report_taken(const struct op *o, const struct backend *b, int (*taken)[N_PASSES])
 {
-    const struct impl *const *kernels = op_kernels(o, b);
+    const struct impl *kernel;
     const int both = op_passes(o) == N_PASSES;
 
-    for (int k = 0; kernels[k]; k++)
+    for (int k = 0; (kernel = op_kernel(o, b, k)); k++)
         ok(taken[k][FORWARD] && (taken[k][BACKWARD] || !both), "%s: %s %s passed %d cases %s",
-           o->name, b->name, kernels[k]->name, taken[k][both ? BACKWARD : FORWARD],
+           o->name, b->name, kernel->name, taken[k][both ? BACKWARD : FORWARD],
            both ? "forward and backward" : "forward");
 }
 
@@ -334,8 +335,8 @@ static inline int neutral_case(const struct call *f, void *data)
 static inline int any_gpu(const char **why)
 {
     int usable = 0;
-    for (int i = 0; gpu_backends[i]; i++) {
-        const char *missing = backend_unavailable(gpu_backends[i]);
+    for (int i = 0; judged_backend(i); i++) {
+        const char *missing = backend_unavailable(judged_backend(i));
         usable += !missing;
         *why = missing ? missing : *why;
     }
@@ -362,10 +363,9 @@ static inline int emulated(const struct backend *b)
 /* All tests of a backend's kernels for an operation. */
 static inline void judge_op(const struct op *o, const struct backend *b)
 {
-    const struct impl *const *kernels = op_kernels(o, b);
     int n = 0;
 
-    while (kernels[n])
+    while (op_kernel(o, b, n))
         n++;
     if (!n)
         printf("# %s has no kernel on %s\n", o->name, b->name);
@@ -377,11 +377,11 @@ static inline void judge_op(const struct op *o, const struct backend *b)
         report_taken(o, b, taken);
     accumulate(o, b, n);
     for (int k = 0; k < n; k++) {
-        struct on on = {b, kernels[k]};
-        if (other_kernel(kernels[k]))
+        struct on on = {b, op_kernel(o, b, k)};
+        if (other_kernel(on.kernel))
             continue;
         if (b != &ref64)
-            identities(o, b, kernels[k]);
+            identities(o, b, on.kernel);
         if (o->neutral)
             for_cases(o, o->neutral->cases, neutral_case, &on);
     }

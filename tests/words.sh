@@ -50,7 +50,7 @@ anew                    | opaque to the optimiser        | text | gpu/
 take left               | load_fragment                  | text | all
 made good               | split into high and low bf16   | text | gpu/ doc/
 reckon, reckoned        | compute                        | text | all
-multiprocessor          | SM                             | text | gpu/ common/ ref/ doc/ README.md -gpu/backend.cu
+multiprocessor          | SM                             | text | gpu/ common/ ref/ doc/ README.md -gpu/machine.cu
 second level            | L2                             | text | all
 bend, unbend            | nonlinearity, its gradient     | text | ref/ gpu/ common/ops/ tests/ experiments/
 look, think, remember   | read, update, write            | code | ref/

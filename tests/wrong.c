@@ -44,7 +44,7 @@ static int refused(struct question *q, const struct call *f, char said[200])
 static int look(const struct call *f, void *data)
 {
     struct search *s = data;
-    struct call c = call_on(f, s->on, op_kernels(f->op, s->on)[0]);
+    struct call c = call_on(f, s->on, op_kernel(f->op, s->on, 0));
     struct question q = {.inputs = NULL};
     int e = 0, asked = 0;
 
@@ -81,12 +81,13 @@ static int is_unseen(const struct impl *k, const struct backend *on)
 
 static void test_op(const struct op *o, const struct backend *on, const char *only)
 {
+    const struct impl *k;
     static struct search s;
 
     s = (struct search){.on = on};
-    for (const struct impl *const *k = op_wrong(o, on); *k && s.n < MAX_WRONG; k++)
-        if (!only || strcmp((*k)->name, only) == 0)
-            s.kernel[s.n++] = *k;
+    for (int i = 0; s.n < MAX_WRONG && (k = op_wrong(o, on, i)); i++)
+        if (!only || strcmp(k->name, only) == 0)
+            s.kernel[s.n++] = k;
     s.left = s.n;
     if (!only)
         ok(s.n > 0, "%s %s has wrong kernels: %d", o->name, on->name, s.n);

@@ -8,24 +8,38 @@
 #include "common/call/contract.h"
 #include "common/call/machine.h"
 
+#define BACKEND(name, was, machine, type, wide)                                                    \
+    const struct backend name = {#name, was, &machine, type, wide};
+#include "common/call/backends.def"
+#undef BACKEND
+
 const struct backend *const *backends(void)
 {
-    static const struct backend *const all[] = {&ref64, &ref32, &ref_bf16, &gpu32, &gpu_bf16, NULL};
+#define BACKEND(name, ...) &name,
+    static const struct backend *const all[] = {
+#include "common/call/backends.def"
+        NULL};
+#undef BACKEND
     return all;
 }
 
-int is_gpu(const struct backend *b)
+int is_judged(const struct backend *b)
 {
-    for (int i = 0; b && gpu_backends[i]; i++)
-        if (gpu_backends[i] == b)
-            return 1;
-    return 0;
+    return b && b->machine->judged;
+}
+
+const struct backend *judged_backend(int i)
+{
+    const struct backend *const *b = backends();
+    while (*b && !(is_judged(*b) && i-- == 0))
+        b++;
+    return *b;
 }
 
 const struct backend *reference_of(enum dtype t)
 {
     for (const struct backend *const *b = backends(); *b; b++)
-        if ((*b)->type == t && !is_gpu(*b))
+        if ((*b)->type == t && !is_judged(*b))
             return *b;
     return NULL;
 }
@@ -38,38 +52,51 @@ const struct backend *backend_find(const char *name)
     return NULL;
 }
 
-/* b's entry of o; NULL: it has none. */
-static const struct kernels *kernels_of(const struct op *o, const struct backend *b)
+/* The machine's kernels of o, of all types. */
+static const struct kernels *kernels_of(const struct op *o, const struct machine *m)
 {
-    for (const struct kernels *k = b->kernels; k->op; k++)
-        if (k->op == o)
-            return k;
-    return NULL;
+    static const struct impl *const none[] = {NULL};
+    static const struct kernels no_kernels = {.impl = none};
+    const struct kernels *k = m->kernels;
+
+    while (k->op && k->op != o)
+        k++;
+    return k->op ? k : &no_kernels;
 }
 
-static const struct impl *const no_kernels[] = {NULL};
-
-const struct impl *const *op_kernels(const struct op *o, const struct backend *b)
+/* The i-th of a list that has this type; NULL behind the last. */
+static const struct impl *of_type(const struct impl *const *k, enum dtype type, int i)
 {
-    const struct kernels *k = kernels_of(o, b);
-    return k ? k->impl : no_kernels;
+    while (*k && !((*k)->type == type && i-- == 0))
+        k++;
+    return *k;
 }
 
-const struct impl *const *op_wrong(const struct op *o, const struct backend *b)
+const struct impl *op_kernel(const struct op *o, const struct backend *b, int i)
 {
-    const struct kernels *k = kernels_of(o, b);
-    return k && k->wrong ? k->wrong : no_kernels;
+    return of_type(kernels_of(o, b->machine)->impl, b->type, i);
 }
 
-int kernel_known(const struct op *o, const struct backend *const *b, const char *name,
-                 char known[MAX_KNOWN])
+const struct impl *op_wrong(const struct op *o, const struct backend *b, int i)
+{
+    const struct impl *const *const *list = kernels_of(o, b->machine)->wrong;
+    const struct impl *k = NULL;
+
+    while (!k && list && *list)
+        k = of_type(*list++, b->type, i);
+    return k;
+}
+
+int kernel_known(const struct op *o, int judged, const char *name, char known[MAX_KNOWN])
 {
     int is_known = 0;
 
     strcpy(known, " ");
-    for (; *b; b++)
-        for (const struct impl *const *k = op_kernels(o, *b); *k; k++) {
+    for (const struct backend *const *b = backends(); *b; b++)
+        for (const struct impl *const *k = kernels_of(o, (*b)->machine)->impl; *k; k++) {
             char word[64];
+            if ((*k)->type != (*b)->type || (judged && !is_judged(*b)))
+                continue;
             is_known |= strcmp((*k)->name, name) == 0;
             snprintf(word, sizeof word, " %s ", (*k)->name);
             if (!strstr(known, word))
@@ -102,6 +129,14 @@ int64_t impl_chunk(const struct call *f)
 
 const char *impl_declines(const struct call *f)
 {
+    static _Thread_local char why[64];
+    const enum dtype stores = f->kernel->type, type = f->backend->type;
+
+    if (stores != type) {
+        snprintf(why, sizeof why, "stores %s, the call is %s", types[stores].name,
+                 types[type].name);
+        return why;
+    }
     return f->kernel->declines ? f->kernel->declines(f) : NULL;
 }
 
@@ -111,17 +146,16 @@ struct chosen impl_choose(const struct call *f, const char *name)
     const struct impl *yielding = NULL;
     struct call each = *f;
 
-    for (const struct impl *const *k = op_kernels(f->op, f->backend); *k && !c.kernel; k++) {
-        if (name && strcmp((*k)->name, name) != 0)
+    for (int i = 0; !c.kernel && (each.kernel = op_kernel(f->op, f->backend, i)); i++) {
+        if (name && strcmp(each.kernel->name, name) != 0)
             continue;
-        each.kernel = *k;
         const char *why = impl_declines(&each);
         if (why)
-            c.why = why, c.last = *k;
-        else if (!name && (*k)->yields && (*k)->yields(&each))
-            yielding = yielding ? yielding : *k;
+            c.why = why, c.last = each.kernel;
+        else if (!name && each.kernel->yields && each.kernel->yields(&each))
+            yielding = yielding ? yielding : each.kernel;
         else
-            c.kernel = *k;
+            c.kernel = each.kernel;
     }
     c.kernel = c.kernel ? c.kernel : yielding;
     c.why = c.kernel ? NULL : c.why;
@@ -130,13 +164,13 @@ struct chosen impl_choose(const struct call *f, const char *name)
 
 void impl_order(const struct call *f, const struct impl *to[MAX_KERNELS + 1])
 {
-    const struct impl *first = impl_choose(f, NULL).kernel;
+    const struct impl *first = impl_choose(f, NULL).kernel, *k;
     int n = 0;
 
     if (first)
         to[n++] = first;
-    for (const struct impl *const *k = op_kernels(f->op, f->backend); *k && n < MAX_KERNELS; k++)
-        if (*k != first)
-            to[n++] = *k;
+    for (int i = 0; n < MAX_KERNELS && (k = op_kernel(f->op, f->backend, i)); i++)
+        if (k != first)
+            to[n++] = k;
     to[n] = NULL;
 }

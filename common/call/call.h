@@ -94,11 +94,12 @@ static inline void *work_rest(const struct work_arena *a)
 #define OR_NONE
 #endif
 
-/* One kernel of an operation on one backend.  A pass returns 0, or an error
- * code for the backend's strerror. */
+/* One kernel of an operation on one machine, for tensors stored in one type.  A pass returns 0, or an
+ * error code for the machine's strerror. */
 struct impl {
     const char *name;
     const char *idea; /* one line, for --list */
+    enum dtype type;  /* it takes calls on backends of this type */
     int (*pass[N_PASSES])(const struct call *f);
     size_t (*work)(const struct call *f, enum pass p) OR_NONE; /* bytes, or NULL: none */
     const char *(*declines)(const struct call *f)OR_NONE;      /* NULL, or why not this case */
@@ -137,13 +138,15 @@ struct impl {
     const char *unseen OR_NONE;
 };
 
-/* The kernels of an operation on a backend: they end with NULL.  The default is the first that does
- * not decline, without those that yield; or, if there is none, the first of these.  A reference has
- * wrong kernels besides, what a judge must see: nothing else ever runs them. */
+/* The kernels of an operation on a machine, of all types: they end with NULL.  The default of a type is
+ * its first that does not decline, without those that yield; or, if there is none, the first of
+ * these.  A reference has wrong kernels besides, what a judge must see: nothing else ever runs
+ * them. */
 struct kernels {
     const struct op *op;
     const struct impl *const *impl;
-    const struct impl *const *wrong OR_NONE; /* the same, or NULL: none */
+    const struct impl *const *const *wrong
+        OR_NONE; /* such lists, each of one type; or NULL: none */
 };
 
 /* ---- tensors.c: the tensors of a call ---- */
@@ -189,10 +192,12 @@ struct chosen impl_choose(const struct call *f, const char *name);
  * NULL. */
 enum { MAX_KERNELS = 32 };
 void impl_order(const struct call *f, const struct impl *to[MAX_KERNELS + 1]);
-/* The kernels of o on b; the list may be empty. */
-const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
-/* The wrong ones, which only references have. */
-const struct impl *const *op_wrong(const struct op *o, const struct backend *b);
+/* The i-th kernel of o on b, from 0: of those of b's machine that have b's type; NULL behind the
+ * last. */
+const struct impl *op_kernel(const struct op *o, const struct backend *b, int i);
+/* The same of the wrong ones, which only references have. */
+const struct impl *op_wrong(const struct op *o, const struct backend *b, int i);
+
 /* ---- pass.c ---- */
 
 /* Bytes of workspace of a pass: the kernel's own, and for the gradients that are added later. */

@@ -1,5 +1,5 @@
-/* The contexts that the process itself opened, one on a device for all backends that share them
- * (machine.h); of each kind, the one that was chosen first serves those that name no device. */
+/* The contexts that the process itself opened, one on a device for all backends of its machine
+ * (machine.h); of each machine, the one that was chosen first serves those that name no device. */
 #include "config.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 
 enum { MAX_OWN = 256, CHOSEN = -1 };
 struct own {
-    struct context *(*open)(int device);
+    struct context *(*open)(int device); /* of the machine, and of each that opens it alike */
     struct context *x;
     int device;
     int chosen;
@@ -20,7 +20,7 @@ struct own {
 static int place_of(const struct own *all, int n, const struct backend *b, int device)
 {
     int i = 0;
-    while (i < n && !(all[i].open == b->open &&
+    while (i < n && !(all[i].open == b->machine->device.open &&
                       (device == CHOSEN ? all[i].chosen : all[i].device == device)))
         i++;
     return i;
@@ -37,7 +37,7 @@ static struct own own_of(const struct backend *b, int device, int choose)
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     struct own found = {NULL, NULL, 0, 0};
 
-    if (!b->open)
+    if (!b->machine->device.open)
         return found;
     pthread_mutex_lock(&lock);
     const int chosen = place_of(all.of, all.n, b, CHOSEN), on = device < 0 ? 0 : device;
@@ -45,7 +45,7 @@ static struct own own_of(const struct backend *b, int device, int choose)
     if (i == MAX_OWN) {
         err_set("more than %d devices", MAX_OWN);
     } else if (i == all.n) {
-        all.of[i] = (struct own){b->open, b->open(on), on, 0};
+        all.of[i] = (struct own){b->machine->device.open, b->machine->device.open(on), on, 0};
         all.n += all.of[i].x != NULL;
     }
     if (i < all.n) {
@@ -68,19 +68,20 @@ struct context *context_on(const struct backend *b, int device)
 
 const char *backend_unavailable(const struct backend *b)
 {
-    const char *no = b->unavailable();
+    const struct device *d = &b->machine->device;
+    const char *no = d->unavailable();
 
-    if (no || !b->open)
+    if (no || !d->open)
         return no;
     struct context *x = context_of(b);
-    return !x ? err_text() : b->lost ? b->lost(x) : NULL;
+    return !x ? err_text() : d->lost ? d->lost(x) : NULL;
 }
 
 const char *backend_use(const struct backend *b, int device)
 {
-    const char *no = b->unavailable();
+    const char *no = b->machine->device.unavailable();
 
-    if (no || !b->open)
+    if (no || !b->machine->device.open)
         return no ? no : "it has no devices to choose";
     const struct own own = own_of(b, device, 1);
     return !own.x ? err_text() : own.device != device ? "another one is in use already" : NULL;
@@ -88,6 +89,6 @@ const char *backend_use(const struct backend *b, int device)
 
 const char *backend_device(const struct backend *b)
 {
-    const char *no = b->unavailable();
-    return no ? no : b->device(context_of(b));
+    const char *no = b->machine->device.unavailable();
+    return no ? no : b->machine->device.name(context_of(b));
 }

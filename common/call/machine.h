@@ -1,7 +1,8 @@
-/* machine.h - backends.
+/* machine.h - where operations run.
  *
- * A backend (struct backend) executes operations: it has memory for tensors and a list of kernels
- * (struct impl) for each operation. */
+ * A machine (struct machine) is what a folder exports: a device, its memory, its clock, and a list of
+ * kernels (struct impl) for each operation, of all types.  A backend (struct backend) pairs a machine
+ * with the type in which it stores tensors: a line of backends.def. */
 #ifndef MACHINE_H
 #define MACHINE_H
 
@@ -34,33 +35,41 @@ struct launches {
     int sms, threads_per_sm;    /* of the device: its SMs, and the threads that one can hold */
 };
 
-/* What a backend keeps between calls on one device: streams, handles, memory.  There may be any
- * number, several on one device; a context is used by one host thread at a time. */
+/* What a machine keeps between calls on one device: streams, handles, memory.  There may be any
+ * number, several on one device; a context is used by one host thread at a time.  All backends of a
+ * machine use the same. */
 struct context;
 
-struct backend {
-    const char *name;
-    enum dtype type, wide; /* in which it stores tensors; and those that the contract calls wide */
+/* Its devices.  open, close, enter, lost and probe are NULL where there is nothing to do. */
+struct device {
     const char *(*unavailable)(void); /* NULL, or why it cannot run in this process */
-    /* A context on device number `device`, from 0; NULL after err_set().  Backends that have the
-     * same functions take each other's.  The first three are NULL where there is nothing to keep. */
+    /* A context on device number `device`, from 0; NULL after err_set(). */
     struct context *(*open)(int device);
     void (*close)(struct context *x);
     void (*enter)(struct context *x);       /* it is the calling thread's from now on */
-    const char *(*lost)(struct context *x); /* NULL, or why it can no longer be used; or is NULL */
-    const char *(*device)(struct context *x);         /* the name of its device */
-    int64_t (*memory)(struct context *x);             /* bytes free for tensors */
-    int (*reserve)(struct context *x, int64_t bytes); /* allocate them now, for alloc(); or NULL */
+    const char *(*lost)(struct context *x); /* NULL, or why it can no longer be used */
+    const char *(*name)(struct context *x); /* of its device */
+    int (*probe)(struct context *x, struct ceilings *to); /* measure them now */
+};
+
+/* Memory for tensors.  reserve is NULL where alloc() needs none. */
+struct memory {
+    int64_t (*left)(struct context *x);               /* bytes that are free for tensors */
+    int (*reserve)(struct context *x, int64_t bytes); /* allocate them now, for alloc() */
     void *(*alloc)(struct context *x, size_t bytes);
     void (*free)(struct context *x, void *p);
     int (*put)(struct context *x, void *there, const void *here, size_t bytes);
     int (*get)(struct context *x, void *here, const void *there, size_t bytes);
     int (*fill)(struct context *x, void *there, int byte, size_t bytes);
-    /* to = a + b, n elements of a type in which the backend stores tensors or gradients */
+    /* to = a + b, n elements of a type in which its backends store tensors or gradients */
     int (*add)(const struct call *f, enum dtype type, void *to, const void *a, const void *b,
                int64_t n);
-    /* Begin timing, caches as stated; wait until all is done.  NULL: a pass is done when it
-     * returns, and is timed by the clock of the host. */
+};
+
+/* How a pass is timed.  All functions are NULL where it is done when it returns, and timed by the
+ * clock of the host. */
+struct timekeeping {
+    /* Begin timing, caches as stated; wait until all is done. */
     int (*start)(struct context *x);
     int (*stop)(struct context *x, double *seconds);
     /* Records the launches of a pass that has run before (on a GPU as a CUDA graph), without
@@ -72,31 +81,50 @@ struct backend {
     struct launches (*launches)(const void *recorded); /* or is NULL */
     const char *method; /* how times are measured, in words: the state of caches, and the replay */
     double warm_up;     /* seconds of runs before the timed ones, in which the clock rises */
-    const char *(*strerror)(int code);
-    const struct kernels *kernels; /* of each operation that it has; ends with a NULL operation */
-    int (*probe)(struct context *x, struct ceilings *to); /* measure them now; or is NULL */
-    /* A reference's passes have this noise from now on (sites.h), if the calling thread starts them; of
-     * those in float only the order counts.  NULL: it cannot have any. */
-    void (*disturb)(struct noise noise);
-    const char *was; /* its name in older files, which are still read; or NULL */
-    /* Calls on memory of the caller (ablate_call.c).  NULL, all: that is any memory of the
-     * process, there are no streams, and a pass is done when it returns.  lend(): a context for
-     * such calls on x's device, of kernels with impl.products or without, which any number of
-     * threads may use at once; NULL after err_set().  It is closed like others.  foreign(): NULL, or why it is no memory of that device;
-     * foreign_stream() likewise. */
+};
+
+/* Calls on memory of the caller (api/call.c).  NULL, all: that is any memory of the process, there
+ * are no streams, and a pass is done when it returns. */
+struct lending {
+    /* A context for such calls on x's device, of kernels with impl.products or without, which any
+     * number of threads may use at once; NULL after err_set().  It is closed like others. */
     struct context *(*lend)(struct context *x, int products);
+    /* NULL, or why it is no memory, or no stream, of that device. */
     const char *(*foreign)(const struct context *lent, const void *p);
     const char *(*foreign_stream)(const struct context *lent, void *stream);
     /* A pass of the call, whose context is lent, on that stream of the caller's; `products` is the
-     * workspace of impl.products, backend.products bytes. */
+     * workspace of impl.products, lending.products bytes. */
     int (*pass_on)(const struct call *f, enum pass p, void *stream, void *products);
     size_t products;
     /* Waits until that stream has done all; an error code. */
     int (*wait_on)(const struct context *lent, void *stream);
 };
 
-extern const struct backend ref64, ref32, ref_bf16, gpu32, gpu_bf16;
-extern const struct backend *const gpu_backends[]; /* those two; ends with NULL */
+struct machine {
+    const char *name;
+    int judged; /* are its results judged by the references, which are the other machines? */
+    const char *(*strerror)(int code);
+    const struct kernels *kernels; /* of each operation that it has; ends with a NULL operation */
+    /* A reference's passes have this noise from now on (sites.h), if the calling thread starts them; of
+     * those in float only the order counts.  NULL: it cannot have any. */
+    void (*disturb)(enum dtype type, struct noise noise);
+    struct device device;
+    struct memory memory;
+    struct timekeeping timing;
+    struct lending lending;
+};
+
+struct backend {
+    const char *name, *was; /* `was`: its name in older files, which are still read; or NULL */
+    const struct machine *machine;
+    enum dtype type, wide; /* in which it stores tensors; and those that the contract calls wide */
+};
+
+#define BACKEND(name, was, on, ...)                                                                \
+    extern const struct machine on;                                                                \
+    extern const struct backend name;
+#include "common/call/backends.def"
+#undef BACKEND
 
 /* ---- backend.c, context.c: the backends, and the kernels of an operation ---- */
 
@@ -117,17 +145,18 @@ const char *backend_unavailable(const struct backend *b);
 /* The name of the device of the process's own context. */
 const char *backend_device(const struct backend *b);
 
-/* Is it one of gpu_backends?  NULL is not. */
-int is_gpu(const struct backend *b);
+/* Is it of a machine that is judged?  NULL is not. */
+int is_judged(const struct backend *b);
+/* The i-th that is, from 0; NULL behind the last. */
+const struct backend *judged_backend(int i);
 
 /* The reference that stores tensors of type t in that type, or NULL. */
 const struct backend *reference_of(enum dtype t);
 
-/* Has one of these backends, whose list ends with NULL, a kernel of o of that name?  `known` becomes
- * the names that there are, " mma tiled"; "" where there is none. */
+/* Has a machine, or with `judged` one that is judged, a kernel of o of that name?  `known` becomes the
+ * names that there are, " mma tiled"; "" where there is none. */
 enum { MAX_KNOWN = 512 };
-int kernel_known(const struct op *o, const struct backend *const *b, const char *name,
-                 char known[MAX_KNOWN]);
+int kernel_known(const struct op *o, int judged, const char *name, char known[MAX_KNOWN]);
 
 #ifdef __cplusplus
 }

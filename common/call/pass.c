@@ -37,6 +37,7 @@ size_t op_work(const struct call *f, enum pass p)
 /* Backward into the workspace; then what it wrote is added, each in the gradient's type. */
 static int pass_and_add(const struct call *f)
 {
+    const struct memory *m = &f->backend->machine->memory;
     struct call c = *f;
     int e;
 
@@ -45,14 +46,14 @@ static int pass_and_add(const struct call *f)
     e = f->kernel->pass[BACKWARD](&c);
     for (int i = 0; !e && i < f->op->n_args; i++)
         if (call_accumulates(f, i))
-            e = f->backend->add(f, (enum dtype)f->grad_type[i], f->grad[i], f->grad[i], c.grad[i],
-                                op_count(f, i));
+            e = m->add(f, (enum dtype)f->grad_type[i], f->grad[i], f->grad[i], c.grad[i],
+                       op_count(f, i));
     return e;
 }
 
 int call_pass(const struct call *f, enum pass p)
 {
-    if (f->backend->enter)
-        f->backend->enter(f->context);
+    if (f->backend->machine->device.enter)
+        f->backend->machine->device.enter(f->context);
     return p == BACKWARD && adds_later(f) ? pass_and_add(f) : f->kernel->pass[p](f);
 }

@@ -237,10 +237,11 @@ static int place_poison(const struct run *c, const struct place *p, size_t band)
 {
     const struct backend *b = c->call.backend;
     struct context *x = c->call.context;
-    int e = band ? b->fill(x, p->memory, GUARD, band) : 0;
-    e = e ? e : b->fill(x, p->at, c->other_poison ? OTHER_POISON : POISON, p->bytes);
-    e = e || !band ? e : b->fill(x, (char *)p->at + p->bytes, GUARD, band);
-    return e ? err_set("%s: %s", b->name, b->strerror(e)) : 0;
+    int e = band ? b->machine->memory.fill(x, p->memory, GUARD, band) : 0;
+    e = e ? e
+          : b->machine->memory.fill(x, p->at, c->other_poison ? OTHER_POISON : POISON, p->bytes);
+    e = e || !band ? e : b->machine->memory.fill(x, (char *)p->at + p->bytes, GUARD, band);
+    return e ? err_set("%s: %s", b->name, b->machine->strerror(e)) : 0;
 }
 
 /* Allocate it, poisoned, between its guards. */
@@ -249,7 +250,7 @@ static int place_new(const struct run *c, struct place *p, size_t bytes, int64_t
     size_t band = c->guards ? BAND : 0, all = bytes + 2 * band;
 
     p->bytes = bytes;
-    p->memory = c->call.backend->alloc(c->call.context, all ? all : 1);
+    p->memory = c->call.backend->machine->memory.alloc(c->call.context, all ? all : 1);
     if (!p->memory)
         return err_set("%s: cannot allocate %zu bytes", c->call.backend->name, all);
     p->at = (char *)p->memory + band;
@@ -267,7 +268,7 @@ static int64_t chunk_at(int64_t from, int64_t n)
 
 static int place_failed(const struct run *c, int e)
 {
-    return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->strerror(e)) : 0;
+    return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->machine->strerror(e)) : 0;
 }
 
 /* Write doubles there, or bytes as they are. */
@@ -277,7 +278,8 @@ static int place_put(const struct run *c, struct place *p, const void *values, i
     const double *x = values;
 
     if (p->type == U8)
-        return place_failed(c, c->call.backend->put(c->call.context, p->at, values, n));
+        return place_failed(
+            c, c->call.backend->machine->memory.put(c->call.context, p->at, values, n));
     void *bits = malloc(chunk_at(0, n) * each);
     int e = 0;
 
@@ -286,7 +288,8 @@ static int place_put(const struct run *c, struct place *p, const void *values, i
     for (int64_t from = 0; !e && from < n; from += CHUNK) {
         const int64_t some = chunk_at(from, n);
         narrow(p->type, bits, x + from, some);
-        e = c->call.backend->put(c->call.context, (char *)p->at + from * each, bits, some * each);
+        e = c->call.backend->machine->memory.put(c->call.context, (char *)p->at + from * each, bits,
+                                                 some * each);
     }
     free(bits);
     return place_failed(c, e);
@@ -300,7 +303,7 @@ static int look_at_guards(const struct run *c, const struct place *p, int *intac
 
     for (int side = 0; !e && side < 2; side++) {
         const char *at = side ? (char *)p->at + p->bytes : p->memory;
-        e = c->call.backend->get(c->call.context, bits, at, BAND);
+        e = c->call.backend->machine->memory.get(c->call.context, bits, at, BAND);
         for (size_t i = 0; !e && i < BAND; i++)
             *intact &= bits[i] == GUARD;
     }
@@ -315,14 +318,15 @@ static int place_read(const struct run *c, const struct place *p, void *values, 
     int e = 0;
 
     if (p->type == U8)
-        return place_failed(c, c->call.backend->get(c->call.context, values, p->at, n));
+        return place_failed(
+            c, c->call.backend->machine->memory.get(c->call.context, values, p->at, n));
     void *bits = malloc(chunk_at(0, n) * each);
     if (!bits)
         return err_set("no memory for a tensor of %zu bytes", p->bytes);
     for (int64_t from = 0; !e && from < n; from += CHUNK) {
         const int64_t some = chunk_at(from, n);
-        e = place_failed(c, c->call.backend->get(c->call.context, bits, (char *)p->at + from * each,
-                                                 some * each));
+        e = place_failed(c, c->call.backend->machine->memory.get(
+                                c->call.context, bits, (char *)p->at + from * each, some * each));
         if (!e)
             widen(p->type, x + from, bits, some);
     }
@@ -343,7 +347,7 @@ static int place_get(const struct run *c, const struct place *p, void *values, i
  * backend that runs on any memory of the process? */
 static int is_in_place(const struct run *c, enum dtype type)
 {
-    return !c->guards && (type == F64 || (type == U8 && !c->call.backend->lend));
+    return !c->guards && (type == F64 || (type == U8 && !c->call.backend->machine->lending.lend));
 }
 
 /* A tensor of the run: what is given is put there.  Such values are where they are and are not
@@ -363,7 +367,7 @@ static int place_tensor(const struct run *c, struct place *p, void *values, int 
 int run_reserve(const struct run *c)
 {
     const struct backend *b = c->call.backend;
-    int64_t needs = op_memory(&c->call), has = b->memory(c->call.context);
+    int64_t needs = op_memory(&c->call), has = b->machine->memory.left(c->call.context);
     int64_t tensors = 2 * c->call.op->n_args + 1; /* each with its guards, and rounded up */
     char text[NUMBER_TEXT], available[NUMBER_TEXT];
     int e = 0;
@@ -372,9 +376,9 @@ int run_reserve(const struct run *c)
     if (needs > has)
         return err_set("%s on %s needs %s, %s are free", c->call.op->name, b->name, text,
                        number_bytes((double)has, available));
-    if (b->reserve)
-        e = b->reserve(c->call.context, needs + tensors * 4 * BAND);
-    return e ? err_set("%s: cannot reserve %s: %s", b->name, text, b->strerror(e)) : 0;
+    if (b->machine->memory.reserve)
+        e = b->machine->memory.reserve(c->call.context, needs + tensors * 4 * BAND);
+    return e ? err_set("%s: cannot reserve %s: %s", b->name, text, b->machine->strerror(e)) : 0;
 }
 
 /* ---- a run ---- */
@@ -487,7 +491,8 @@ static double median_of(double *x, int n)
 static int run_failed(const struct run *c, enum pass p, const char *what, int e)
 {
     return err_set("%s on %s, kernel %s, %s%s: %s", c->call.op->name, c->call.backend->name,
-                   c->call.kernel->name, pass_names[p], what, c->call.backend->strerror(e));
+                   c->call.kernel->name, pass_names[p], what,
+                   c->call.backend->machine->strerror(e));
 }
 
 /* The pass itself, or where it was recorded, the record of it. */
@@ -496,12 +501,12 @@ static int run_once(const struct run *c, const struct call *f, enum pass p, void
 {
     const struct backend *b = f->backend;
     const double began = seconds_now();
-    int e = b->start ? b->start(f->context) : 0;
+    int e = b->machine->timing.start ? b->machine->timing.start(f->context) : 0;
 
     if (!e)
-        e = recorded ? b->replay(f->context, recorded) : call_pass(f, p);
-    if (!e && b->stop)
-        e = b->stop(f->context, seconds);
+        e = recorded ? b->machine->timing.replay(f->context, recorded) : call_pass(f, p);
+    if (!e && b->machine->timing.stop)
+        e = b->machine->timing.stop(f->context, seconds);
     else
         *seconds = seconds_now() - began;
     if (!e)
@@ -544,16 +549,16 @@ static int run_times(const struct run *c, const struct call *f, enum pass p,
     double untimed;
     int n, e = 0;
 
-    if (c->call.backend->record) {
+    if (c->call.backend->machine->timing.record) {
         e = run_timed(c, f, p, NULL, seconds, &n);
         if (e)
             return e;
         out->no_graph[p] = median_of(seconds, n);
-        e = c->call.backend->record(f, p, &recorded);
+        e = c->call.backend->machine->timing.record(f, p, &recorded);
         if (e)
             return run_failed(c, p, ", cannot be recorded as a graph", e);
-        if (c->call.backend->launches)
-            out->launches[p] = c->call.backend->launches(recorded);
+        if (c->call.backend->machine->timing.launches)
+            out->launches[p] = c->call.backend->machine->timing.launches(recorded);
     }
     e = run_timed(c, f, p, recorded, seconds, &n);
     if (!e)
@@ -561,7 +566,7 @@ static int run_times(const struct run *c, const struct call *f, enum pass p,
     if (!e && p == BACKWARD && f->accumulate)
         e = put_gradients(c, t, f) || run_once(c, f, p, recorded, &untimed);
     if (recorded)
-        c->call.backend->forget(recorded);
+        c->call.backend->machine->timing.forget(recorded);
     else
         out->no_graph[p] = out->median[p];
     return e;
@@ -578,7 +583,7 @@ static int run_pass(const struct run *c, const struct call *f, enum pass p, cons
         return err_set("no memory for %d times", c->repeats);
     do
         e = run_once(c, f, p, NULL, seconds);
-    while (!e && c->repeats && seconds_now() - began < c->call.backend->warm_up);
+    while (!e && c->repeats && seconds_now() - began < c->call.backend->machine->timing.warm_up);
     if (!e && c->repeats)
         e = run_times(c, f, p, t, seconds, out);
     free(seconds);
@@ -634,11 +639,11 @@ int run_op(const struct run *c, struct tensors *t, struct outcome *out)
                        c->call.kernel->name, no);
     if (watch_stopped())
         return -1;
-    int noisy = c->call.backend->disturb && noise_any(&c->noise);
-    const int64_t before = c->watch ? c->call.backend->memory(c->call.context) : 0;
+    int noisy = c->call.backend->machine->disturb && noise_any(&c->noise);
+    const int64_t before = c->watch ? c->call.backend->machine->memory.left(c->call.context) : 0;
     int e = put_all(c, t, &p, &f, &out->peak);
     if (noisy)
-        c->call.backend->disturb(c->noise);
+        c->call.backend->machine->disturb(c->call.backend->type, c->noise);
     if (!e)
         e = run_pass(c, &f, FORWARD, t, out);
     if (!e && (c->between > 0 || c->between_as))
@@ -646,19 +651,19 @@ int run_op(const struct run *c, struct tensors *t, struct outcome *out)
     if (!e && !c->forward_only && op_passes(c->call.op) == N_PASSES)
         e = run_pass(c, &f, BACKWARD, t, out);
     if (noisy)
-        c->call.backend->disturb((struct noise){0});
+        c->call.backend->machine->disturb(c->call.backend->type, (struct noise){0});
     if (c->watch) /* what a pass allocates, it keeps */
-        out->used = before - c->call.backend->memory(c->call.context);
+        out->used = before - c->call.backend->machine->memory.left(c->call.context);
     if (!e)
         e = get_all(c, t, &p, out);
     for (int i = 0; i < MAX_ARGS; i++) {
         if (p.x[i].memory)
-            c->call.backend->free(c->call.context, p.x[i].memory);
+            c->call.backend->machine->memory.free(c->call.context, p.x[i].memory);
         if (p.g[i].memory)
-            c->call.backend->free(c->call.context, p.g[i].memory);
+            c->call.backend->machine->memory.free(c->call.context, p.g[i].memory);
     }
     if (p.work.memory)
-        c->call.backend->free(c->call.context, p.work.memory);
+        c->call.backend->machine->memory.free(c->call.context, p.work.memory);
     return e;
 }
 

@@ -75,7 +75,7 @@ void call_types(struct call *f)
 struct call call_on(const struct call *f, const struct backend *b, const struct impl *k)
 {
     struct call c = *f;
-    if (!f->backend || f->backend->open != b->open)
+    if (!f->backend || f->backend->machine->device.open != b->machine->device.open)
         c.context = context_of(b);
     c.backend = b;
     c.kernel = k;

@@ -104,7 +104,7 @@ static void tensors_move(struct tensors *t, const struct call *f, double unit, i
 /* The case on b's reference. */
 static struct run reference_on(const struct truth *t, const struct backend *b)
 {
-    return (struct run){.call = call_on(&t->call, b, op_kernels(t->call.op, b)[0])};
+    return (struct run){.call = call_on(&t->call, b, op_kernel(t->call.op, b, 0))};
 }
 
 static struct tensors *reference_run(const struct truth *t, const struct backend *b,

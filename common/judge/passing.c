@@ -113,7 +113,7 @@ static int passes(const struct asking *a, const struct call *f, const struct ten
 
 static struct call on_oracle(const struct call *f)
 {
-    return call_on(f, &ref64, op_kernels(f->op, &ref64)[0]);
+    return call_on(f, &ref64, op_kernel(f->op, &ref64, 0));
 }
 
 /* ---- parameters ---- */
@@ -339,10 +339,11 @@ static int ask_kernel(const struct asking *a, const struct call *f)
 
 static int ask_kernels(const struct asking *a)
 {
+    const struct impl *k;
     const struct backend *yard = yardstick(call_of(a)->backend);
 
-    for (const struct impl *const *k = op_wrong(call_of(a)->op, yard); *k && !is_stopped(a); k++) {
-        const struct call f = call_on(call_of(a), yard, *k);
+    for (int i = 0; !is_stopped(a) && (k = op_wrong(call_of(a)->op, yard, i)); i++) {
+        const struct call f = call_on(call_of(a), yard, k);
         if (!impl_declines(&f) && ask_kernel(a, &f))
             return -1;
     }

@@ -257,8 +257,8 @@ static double memory_needed(const struct plan *p, const struct trial *t)
     const double least = host + (double)op_memory(&oracle) + (double)op_memory(&yard);
     if (least > p->available)
         return least;
-    oracle.kernel = op_kernels(t->call.op, &ref64)[0];
-    yard.kernel = op_kernels(t->call.op, yardstick)[0];
+    oracle.kernel = op_kernel(t->call.op, &ref64, 0);
+    yard.kernel = op_kernel(t->call.op, yardstick, 0);
     return host + (double)op_memory(&oracle) + (double)op_memory(&yard);
 }
 

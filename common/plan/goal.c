@@ -49,7 +49,7 @@ static int read_target(const struct op *o, const char *key, const char *value, c
         to->ceiling = (enum ceiling)ceiling;
     if (to->kind != GOAL_KERNEL)
         return 0;
-    if (o && !kernel_known(o, gpu_backends, word, known))
+    if (o && !kernel_known(o, 1, word, known))
         return no_such_target(o, key, value, known);
     if (strlen(word) >= sizeof to->kernel)
         return err_set("%s: a kernel's name is shorter than %zu characters", key,

@@ -171,7 +171,7 @@ static int set_kernel(const struct plan_key *key, void *to, const char *value)
 
     if (!o)
         return 0;
-    return kernel_known(o, backends(), value, known)
+    return kernel_known(o, 0, value, known)
                ? set_text(key, to, value)
                : err_set("kernel = %.*s: not one of those of %s in this build:%s",
                          quote_fit(value, 100), value, o->name, known);

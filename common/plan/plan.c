@@ -222,7 +222,7 @@ static void read_sections(struct plan *p, const struct ini *ini)
 /* Bytes for tensors on this machine. */
 static int64_t available(void)
 {
-    int64_t there = ref64.memory(context_of(&ref64)), left = limits_available(NULL);
+    int64_t there = ref64.machine->memory.left(context_of(&ref64)), left = limits_available(NULL);
 
     if (left == INT64_MAX)
         return there;
@@ -370,12 +370,12 @@ int plan_backends(const struct experiment *x, const struct trial *t, const struc
 
     list[n++] = &ref64;
     list[n++] = reference_of(t->type);
-    for (int g = 0; gpu_backends[g]; g++) {
+    for (int g = 0; judged_backend(g); g++) {
         int wanted = !x->n_backends;
         for (int i = 0; i < x->n_backends; i++)
-            wanted |= x->backend[i] == gpu_backends[g];
-        if (wanted && gpu_backends[g]->type == t->type)
-            list[n++] = gpu_backends[g];
+            wanted |= x->backend[i] == judged_backend(g);
+        if (wanted && judged_backend(g)->type == t->type)
+            list[n++] = judged_backend(g);
     }
     return n;
 }

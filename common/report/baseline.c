@@ -106,7 +106,7 @@ static int devices_in_common(const struct baseline *b, const char *device, char 
     int common = 0;
     for (const struct backend *const *k = backends(); *k; k++) {
         const char *name = (*k)->name;
-        if (is_gpu(*k) != b->gpu || !device_of(device, *k, is, 512) ||
+        if (is_judged(*k) != b->gpu || !device_of(device, *k, is, 512) ||
             !device_of(b->then->device, *k, was, 512))
             continue;
         if (!same_device(was, is))
@@ -137,8 +137,8 @@ static int settle(struct baseline *b, const char *device)
 {
     char was[512] = "", is[512] = "";
 
-    for (int i = 0; gpu_backends[i]; i++)
-        b->gpu |= device_of(device, gpu_backends[i], is, sizeof is);
+    for (int i = 0; judged_backend(i); i++)
+        b->gpu |= device_of(device, judged_backend(i), is, sizeof is);
     int common = devices_in_common(b, device, was, is);
     if (common > 0)
         note_driver(b, was, is);
@@ -231,13 +231,13 @@ int baseline_compare(const struct baseline *b, const struct timings *now, struct
         return err_set("no memory for %d comparisons", now->n);
     for (int i = 0; i < now->n; i++) {
         const struct timing *is = &now->timing[i], *was = counterpart(then, is);
-        if (is_gpu(backend_find(is->backend)) == b->gpu)
+        if (is_judged(backend_find(is->backend)) == b->gpu)
             (*list)[n++] =
                 was ? compare_times(was, is, b->threshold) : not_compared(NULL, is, unknown);
     }
     for (int i = 0; i < then->n; i++) {
         const struct timing *was = &then->timing[i];
-        if (is_gpu(backend_find(was->backend)) == b->gpu && !counterpart(now, was))
+        if (is_judged(backend_find(was->backend)) == b->gpu && !counterpart(now, was))
             (*list)[n++] = not_compared(was, NULL, "there is no such time now");
     }
     return n;

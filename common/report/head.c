@@ -136,7 +136,7 @@ static void machine(const struct screen *s, const char *no_gpu)
     if (no_gpu)
         say(s, 2, "GPU  none (%s): everything runs on the CPU", no_gpu);
     else
-        say(s, 2, "GPU  %s", backend_device(gpu_backends[0]));
+        say(s, 2, "GPU  %s", backend_device(judged_backend(0)));
 }
 
 static void timed(const struct screen *s, const struct experiment *x, const char *no_gpu)
@@ -146,13 +146,14 @@ static void timed(const struct screen *s, const struct experiment *x, const char
     if (x->measure != MEASURE_CHECK && no_gpu)
         say(s, 2, "without a GPU the reference's yardstick is timed, and nothing is judged");
     if (x->repeats)
-        say(s, 2, "times are medians of up to %d runs: CPU, %s%s%s", x->repeats, ref64.method,
-            no_gpu ? "" : "; GPU, ", no_gpu ? "" : gpu_backends[0]->method);
+        say(s, 2, "times are medians of up to %d runs: CPU, %s%s%s", x->repeats,
+            ref64.machine->timing.method, no_gpu ? "" : "; GPU, ",
+            no_gpu ? "" : judged_backend(0)->machine->timing.method);
 }
 
 void head_of_run(const struct screen *s, const struct experiment *x, const struct run_head *h)
 {
-    const char *no_gpu = backend_unavailable(gpu_backends[0]);
+    const char *no_gpu = backend_unavailable(judged_backend(0));
 
     if (!s->tsv)
         say(s, 0, "%s %s: %s, %d trial%s into %s", PACKAGE_NAME, PACKAGE_VERSION, x->name, x->n,

@@ -270,7 +270,7 @@ static void advice_lines(struct report *p, const struct result *r)
 
     for (int j = 0; j < r->n_ran; j++) {
         const struct ran *ran = &r->ran[j];
-        const int judged = ran->call.backend->probe && times_has(ran);
+        const int judged = ran->call.backend->machine->device.probe && times_has(ran);
         for (enum pass q = FORWARD; judged && q < op_passes(r->trial->call.op); q++) {
             if (p->verbose)
                 times_profile_line(&p->screen, p->x->ceilings, r, ran, q);

@@ -59,22 +59,23 @@ double crossover_rows(const struct crossover *g, enum pass p)
 
 const struct ceilings *ceilings_of(const struct ceilings *c, const struct backend *b)
 {
-    return b->probe ? c : NULL;
+    return b->machine->device.probe ? c : NULL;
 }
 
-const char *ceilings_measure(const struct backend *const *list, struct ceilings *to)
+const char *ceilings_measure(struct ceilings *to)
 {
     static _Thread_local char why[300];
+    const struct backend *b;
 
     snprintf(why, sizeof why, "no backend has probes");
-    for (; *list; list++) {
-        const char *no = backend_unavailable(*list);
-        if (!no && !(*list)->probe)
+    for (int i = 0; (b = judged_backend(i)); i++) {
+        const char *no = backend_unavailable(b);
+        if (!no && !b->machine->device.probe)
             continue;
-        int e = no ? 0 : (*list)->probe(context_of(*list), to);
+        int e = no ? 0 : b->machine->device.probe(context_of(b), to);
         if (!no && !e)
             return NULL;
-        snprintf(why, sizeof why, "%s: %s", (*list)->name, no ? no : (*list)->strerror(e));
+        snprintf(why, sizeof why, "%s: %s", b->name, no ? no : b->machine->strerror(e));
     }
     return why;
 }

@@ -92,7 +92,7 @@ static void shrink(struct call *f)
 static void pace(const struct trial *t, double seconds[N_PASSES])
 {
     const struct op *o = t->call.op;
-    struct run c = {.call = call_on(&t->call, &ref64, op_kernels(o, &ref64)[0]), .repeats = 1};
+    struct run c = {.call = call_on(&t->call, &ref64, op_kernel(o, &ref64, 0)), .repeats = 1};
     struct outcome out = {.median = {0}};
 
     shrink(&c.call);

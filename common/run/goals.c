@@ -212,8 +212,8 @@ int goals_judge(const struct experiment *x, struct result *r)
     const struct trial *t = r->trial;
     int backends = 0, e = 0;
 
-    for (int i = 0; !e && gpu_backends[i]; i++) {
-        const struct backend *b = gpu_backends[i];
+    for (int i = 0; !e && judged_backend(i); i++) {
+        const struct backend *b = judged_backend(i);
         if (!takes_part(r, b))
             continue;
         backends++;

@@ -401,7 +401,7 @@ static void report_failure(const struct experiment *x, int64_t i, struct trial *
                            const struct failure *f, const volatile int *stop, FILE *to)
 {
     const char *sampled = t->sampled ? " judge=sampled" : "";
-    if (is_gpu(f->backend))
+    if (is_judged(f->backend))
         snprintf(t->kernel, sizeof t->kernel, "%s", f->kernel);
     if (plan_text(t))
         return;
@@ -420,9 +420,9 @@ static void report_failure(const struct experiment *x, int64_t i, struct trial *
 
 static const char *lost(const int *there)
 {
-    for (int i = 0; gpu_backends[i]; i++)
-        if (there[i] && gpu_backends[i]->unavailable())
-            return gpu_backends[i]->unavailable();
+    for (int i = 0; judged_backend(i); i++)
+        if (there[i] && judged_backend(i)->machine->device.unavailable())
+            return judged_backend(i)->machine->device.unavailable();
     return NULL;
 }
 
@@ -435,8 +435,8 @@ int random_run(const struct random *r, const volatile int *stop, FILE *to,
 
     omp_set_num_threads(1); /* each run is too small to be shared */
     *count = (struct random_count){.next = r->from};
-    for (int i = 0; gpu_backends[i]; i++)
-        there[i] = !gpu_backends[i]->unavailable();
+    for (int i = 0; judged_backend(i); i++)
+        there[i] = !judged_backend(i)->machine->device.unavailable();
     for (int64_t i = r->from; i < r->below && !*stop; i++) {
         struct trial t;
         struct failure f;

@@ -21,11 +21,11 @@ static int run_watched(const struct run *c, struct ran *ran)
     struct run watch = *c;
     double seconds;
 
-    int failed = b->start ? b->start(c->call.context) : 0;
-    if (!failed && b->stop)
-        failed = b->stop(c->call.context, &seconds);
+    int failed = b->machine->timing.start ? b->machine->timing.start(c->call.context) : 0;
+    if (!failed && b->machine->timing.stop)
+        failed = b->machine->timing.stop(c->call.context, &seconds);
     if (failed)
-        return err_set("%s: %s", b->name, b->strerror(failed));
+        return err_set("%s: %s", b->name, b->machine->strerror(failed));
     watch.watch = 1;
     return run_op(&watch, ran->t, &ran->outcome);
 }
@@ -51,7 +51,7 @@ static int time_kernel(const struct run *c, const struct tensors *inputs, const 
 static int run_reference(const struct trial *t, const struct backend *b, int repeats,
                          const struct tensors *inputs, struct ran *ran)
 {
-    const struct run c = trial_run_of(t, b, op_kernels(t->call.op, b)[0], repeats);
+    const struct run c = trial_run_of(t, b, op_kernel(t->call.op, b, 0), repeats);
     return ran_run(ran, &c, inputs);
 }
 
@@ -80,7 +80,7 @@ static int present(const struct task *task, const struct backend *list[16])
         const char *no = backend_unavailable(meant[i]);
         if (no)
             result_skip(task->r, meant[i]->name, no);
-        else if (!*op_kernels(task->t->call.op, meant[i]))
+        else if (!op_kernel(task->t->call.op, meant[i], 0))
             result_skip(task->r, meant[i]->name, "it has no kernel for this operation");
         else
             list[m++] = meant[i];
@@ -262,10 +262,11 @@ static int grow_kernel(const struct run *c, struct point *p, struct result *r)
 static int grow_all(const struct task *task, struct point *p, const struct backend *const *list,
                     int n)
 {
+    const struct impl *k;
     for (int i = 0; i < n; i++)
-        for (const struct impl *const *k = op_kernels(p->t.call.op, list[i]); *k; k++) {
-            const struct run c = trial_run_of(&p->t, list[i], *k, task->x->repeats);
-            task->step((*k)->name, task->data);
+        for (int j = 0; (k = op_kernel(p->t.call.op, list[i], j)); j++) {
+            const struct run c = trial_run_of(&p->t, list[i], k, task->x->repeats);
+            task->step(k->name, task->data);
             if (grow_kernel(&c, p, task->r))
                 return -1;
         }
@@ -276,7 +277,7 @@ static int grow_all(const struct task *task, struct point *p, const struct backe
 static int grow_yardstick(const struct task *task, const struct point *p)
 {
     const struct backend *b = reference_of(p->t.type);
-    struct crossover *g = crossover_of(task->r, b, op_kernels(p->t.call.op, b)[0]);
+    struct crossover *g = crossover_of(task->r, b, op_kernel(p->t.call.op, b, 0));
     struct ran ran = {0};
 
     int e = run_reference(&p->t, b, task->x->repeats, p->inputs, &ran);

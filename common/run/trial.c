@@ -13,7 +13,7 @@
 static const struct impl *choose(const struct trial *t, const struct backend *b, char *why,
                                  size_t size)
 {
-    const char *name = is_gpu(b) && *t->kernel ? t->kernel : NULL;
+    const char *name = is_judged(b) && *t->kernel ? t->kernel : NULL;
     const struct call on = call_on(&t->call, b, NULL);
     const struct chosen c = impl_choose(&on, name);
 
@@ -120,16 +120,16 @@ static int run_backend(const struct task *task, const struct backend *b, int *ju
     const char *no = backend_unavailable(b);
     const struct impl *k = no ? NULL : choose(t, b, why, sizeof why);
 
-    if (!k && !is_gpu(b))
+    if (!k && !is_judged(b))
         return err_set("%s: %s", b->name, no ? no : why);
     if (!k) {
         result_skip(task->r, b->name, no ? no : why);
         return 0;
     }
     task->step(b->name, task->data);
-    if (task->x->every_kernel && is_gpu(b) && !*t->kernel)
+    if (task->x->every_kernel && is_judged(b) && !*t->kernel)
         return run_each(task, b, judged);
-    *judged += is_gpu(b);
+    *judged += is_judged(b);
     return run_on(task, b, k);
 }
 

@@ -71,7 +71,7 @@ static void keys_of(const struct experiment *x, struct key_text k[N_KEYS])
 /* May it run?  The references in any case. */
 static int takes_part(const struct experiment *x, const struct backend *b)
 {
-    int named = !x->n_backends || !is_gpu(b);
+    int named = !x->n_backends || !is_judged(b);
     for (int i = 0; i < x->n_backends; i++)
         named |= x->backend[i] == b;
     return named && !backend_unavailable(b);

@@ -60,7 +60,7 @@ static void pretend_runs(struct pretended *p, const struct experiment *x, const 
 
     for (int i = 0; i < n; i++) {
         const struct call on = call_on(&t->call, list[i], NULL);
-        const char *name = is_gpu(list[i]) && *t->kernel ? t->kernel : NULL;
+        const char *name = is_judged(list[i]) && *t->kernel ? t->kernel : NULL;
         const struct impl *k = backend_unavailable(list[i]) ? NULL : impl_choose(&on, name).kernel;
         if (k)
             p->r.ran[p->r.n_ran++] =
@@ -91,8 +91,9 @@ static void forget_sample(struct pretended *p)
 
 static int kernels_of(const struct call *f)
 {
+    const struct impl *k;
     int n = 0;
-    for (const struct impl *const *k = op_kernels(f->op, f->backend); *k; k++)
+    for (int i = 0; (k = op_kernel(f->op, f->backend, i)); i++)
         n++;
     return n;
 }

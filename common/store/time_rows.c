@@ -118,7 +118,7 @@ struct time_row time_row(const struct ceilings *c, const struct result *r, const
     row.spread = out->spread[p];
     row.median_no_graph = out->no_graph[p];
     row.runs = out->runs[p];
-    row.method = b->method;
+    row.method = b->machine->timing.method;
     row.tokens = case_tokens(f);
     row.flops = o->flops(f, p);
     row.bytes = op_bytes(f, p);

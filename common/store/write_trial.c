@@ -345,7 +345,8 @@ static hid_t group_of(const struct writing *w, struct part *list, int *n, const 
     if (ran &&
         (h5_put_text(p->id, "kernel", ran->call.kernel->name) ||
          h5_put_text(p->id, "device",
-                     ran->name ? "another program" : ran->call.backend->device(ran->call.context))))
+                     ran->name ? "another program"
+                               : ran->call.backend->machine->device.name(ran->call.context))))
         return err_at("%s", name);
     return p->id;
 }

@@ -83,18 +83,34 @@ static inline __device__ float tanh_full(float x)
     return size < 0.55f ? p : copysignf(far, x);
 }
 
+/* As exact as the storage type needs; of its approximate instructions the names, and the relative
+ * error. */
 template <typename T>
 static __device__ float tanh_for(float x);
+template <typename T>
+struct tanh_of;
+
 template <>
 inline __device__ float tanh_for<float>(float x)
 {
     return tanh_full(x);
 }
 template <>
+struct tanh_of<float> {
+    static constexpr const char *APPROXIMATES = "ex2.approx, rcp.approx";
+    static constexpr double UNIT = 3e-7;
+};
+
+template <>
 inline __device__ float tanh_for<__nv_bfloat16>(float x)
 {
     return tanh_approx(x);
 }
+template <>
+struct tanh_of<__nv_bfloat16> {
+    static constexpr const char *APPROXIMATES = "tanh.approx";
+    static constexpr double UNIT = 5e-4;
+};
 
 /* ---- sigmoid: 1 / (1 + exp(-x)) ---- */
 
@@ -111,9 +127,5 @@ static __device__ __forceinline__ float sigmoid(float x)
 }
 #define SIGMOID "ex2.approx, rcp.approx"
 #define SIGMOID_UNIT 3e-7
-
-/* What kernels that compute tanh_for<T> approximate, and its relative error: members of an impl. */
-#define TANH_FOR(T)                                                                                \
-    is_bf16<T>() ? "tanh.approx" : "ex2.approx, rcp.approx", is_bf16<T>() ? 5e-4 : 3e-7
 
 #endif

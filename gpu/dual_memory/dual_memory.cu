@@ -386,27 +386,30 @@ static const char *declines(const struct call *f)
 }
 
 /* Each kernel of the recurrence makes a kernel of dual_memory with the same name. */
-#define LAYER(bits, T, kernel, name_and_idea)                                                      \
-    static const struct impl kernel##_layer##bits = {name_and_idea,                                \
-                                                     {forward<T>, backward<T>},                    \
-                                                     work<T>,                                      \
-                                                     declines,                                     \
-                                                     NULL,                                         \
-                                                     0,                                            \
-                                                     0,                                            \
-                                                     inner,                                        \
-                                                     &kernel##bits,                                \
-                                                     WITH_PRODUCTS}
+template <typename T>
+static constexpr struct impl layer_around(const char *name, const char *idea,
+                                          const struct impl *recurrence)
+{
+    return {.name = name,
+            .idea = idea,
+            .type = storage<T>::TYPE,
+            .pass = {forward<T>, backward<T>},
+            .work = work<T>,
+            .declines = declines,
+            .link = inner,
+            .data = recurrence,
+            .products = 1};
+}
 
-#define LAYERS(bits, T)                                                                            \
-    LAYER(bits, T, dual_persistent, PERSISTENT);                                                   \
-    LAYER(bits, T, dual_steps, STEPS)
+template <typename T>
+static const struct impl persistent_layer = layer_around<T>("persistent", PERSISTENT_IDEA,
+                                                            &persistent<T>::kernel);
+template <typename T>
+static const struct impl steps_layer = layer_around<T>("steps", STEPS_IDEA, &steps<T>::kernel);
+static const struct impl template_d_layer =
+    layer_around<__nv_bfloat16>("template_d", TEMPLATE_D_IDEA, &template_d);
 
-GPU_TYPES(LAYERS);
-LAYER(_bf16, __nv_bfloat16, dual_template_d, TEMPLATE_D);
-
-GPU_KERNEL_LIST(dual_memory, 32, &dual_persistent_layer32, &dual_steps_layer32);
-GPU_KERNEL_LIST(dual_memory, _bf16, &dual_persistent_layer_bf16, &dual_steps_layer_bf16,
-                &dual_template_d_layer_bf16);
+#define EACH(T) &persistent_layer<T>, &steps_layer<T>,
+GPU_KERNELS(dual_memory, GPU_TYPES(EACH) & template_d_layer, );
 
 }    // namespace dual

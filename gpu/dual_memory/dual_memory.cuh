@@ -44,19 +44,23 @@ recurrence recurrence_of(const struct call *f);
 template <typename T>
 recurrence recurrence_in(const struct call *f, enum pass p);
 
-/* The names and ideas of its kernels. */
-#define STEPS "steps", "four launches per step, products by cuBLAS; one block per sequence"
-#define PERSISTENT                                                                                 \
-    "persistent", "a cluster of blocks for some sequences, weights on chip, one launch per pass"
-#define TEMPLATE_D "template_d", "persistent, with slots and width known to the compiler"
+/* The ideas of its kernels, and of the layer around each. */
+#define STEPS_IDEA "four launches per step, products by cuBLAS; one block per sequence"
+#define PERSISTENT_IDEA                                                                            \
+    "a cluster of blocks for some sequences, weights on chip, one launch per pass"
+#define TEMPLATE_D_IDEA "persistent, with slots and width known to the compiler"
 
 /* Kernels of the recurrence: their passes read and write what recurrence_in() gives; the bytes of
  * work() are their own part of the workspace. */
-extern "C" {
-extern const struct impl dual_steps32, dual_steps_bf16;
-extern const struct impl dual_persistent32, dual_persistent_bf16;
-extern const struct impl dual_template_d_bf16;
-}
+template <typename T>
+struct steps {
+    static const struct impl kernel;
+};
+template <typename T>
+struct persistent {
+    static const struct impl kernel;
+};
+extern const struct impl template_d; /* of bf16 */
 
 enum { MAX_SLOTS = 64 };
 

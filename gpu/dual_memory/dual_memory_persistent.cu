@@ -481,12 +481,13 @@ static const char *declines(const struct call *f)
     return why ? why : backward_declines<T>(f->context, r);
 }
 
-#define KERNEL(bits, T)                                                                            \
-    extern "C" const struct impl dual_persistent##bits = {                                         \
-        PERSISTENT, {forward<T>, backward<T>}, work<T>, declines<T>, "ex2.approx, rcp.approx",     \
-        3e-7,       AND_STORES("d h")}
-
-GPU_TYPES(KERNEL);
+template <typename T>
+const struct impl persistent<T>::kernel = {
+    .name = "persistent", .idea = PERSISTENT_IDEA, .type = storage<T>::TYPE,
+    .pass = {forward<T>, backward<T>}, .work = work<T>, .declines = dual::declines<T>,
+    .approximates = "ex2.approx, rcp.approx", .unit = 3e-7, .stores = "d h", .cut = CUT_OFF
+};
+GPU_INSTANCES(persistent)
 
 /* ---- template_d: compile-time slots and width, to measure what run-time sizes cost ---- */
 
@@ -512,9 +513,15 @@ static const char *fixed_declines(const struct call *f)
     return why;
 }
 
-extern "C" const struct impl dual_template_d_bf16 = {
-    TEMPLATE_D,       {forward_fixed, backward_fixed}, work<bf16>,
-    fixed_declines,   "ex2.approx, rcp.approx",        3e-7,
-    AND_STORES("d h")};
+const struct impl template_d = {.name = "template_d",
+                                .idea = TEMPLATE_D_IDEA,
+                                .type = BF16,
+                                .pass = {forward_fixed, backward_fixed},
+                                .work = work<bf16>,
+                                .declines = fixed_declines,
+                                .approximates = "ex2.approx, rcp.approx",
+                                .unit = 3e-7,
+                                .stores = "d h",
+                                .cut = CUT_OFF};
 
 }    // namespace dual

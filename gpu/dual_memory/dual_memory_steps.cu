@@ -560,11 +560,12 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-#define KERNEL(bits, T)                                                                            \
-    extern "C" const struct impl dual_steps##bits = {                                              \
-        STEPS, {forward<T>, backward<T>}, work<T>, declines, "ex2.approx, rcp.approx",             \
-        3e-7,  AND_STORES("d h")}
-
-GPU_TYPES(KERNEL);
+template <typename T>
+const struct impl steps<T>::kernel = {
+    .name = "steps", .idea = STEPS_IDEA, .type = storage<T>::TYPE,
+    .pass = {forward<T>, backward<T>}, .work = work<T>, .declines = dual::declines,
+    .approximates = "ex2.approx, rcp.approx", .unit = 3e-7, .stores = "d h", .cut = CUT_OFF
+};
+GPU_INSTANCES(steps)
 
 }    // namespace dual

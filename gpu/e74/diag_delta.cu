@@ -68,7 +68,10 @@ static int backward(const struct call *f)
     return cudaGetLastError();
 }
 
-#define KERNELS(bits, T)                                                                           \
-    GPU_IMPL(static, bits, T, plain, "plain", "one thread per element, all steps", NULL);          \
-    GPU_KERNEL_LIST(diag_delta, bits, &plain##bits)
-GPU_TYPES(KERNELS);
+template <typename T>
+static const struct impl plain_impl = {.name = "plain",
+                                       .idea = "one thread per element, all steps",
+                                       .type = storage<T>::TYPE,
+                                       .pass = {forward<T>, backward<T>}};
+#define EACH(T) &plain_impl<T>,
+GPU_KERNELS(diag_delta, GPU_TYPES(EACH));

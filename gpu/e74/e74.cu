@@ -171,24 +171,32 @@ static const char *declines(const struct call *f)
     return impl_declines(&c);
 }
 
-/* Defines the layer's kernel around a kernel of the cell, with the same name. */
-#define LAYER(bits, T, cell)                                                                       \
-    GPU_IMPL(static, bits, T, cell##_layer, #cell,                                                 \
-             "cuBLAS products around e74_cell's kernel of this name", work<T>, declines, NULL, 0,  \
-             0, link, &e74_##cell##bits, WITH_PRODUCTS)
+/* The layer's kernel around a kernel of the cell, with the same name. */
+template <typename T>
+static constexpr struct impl layer_around(const char *name, const struct impl *cell)
+{
+    return {.name = name,
+            .idea = "cuBLAS products around e74_cell's kernel of this name",
+            .type = storage<T>::TYPE,
+            .pass = {forward<T>, backward<T>},
+            .work = work<T>,
+            .declines = declines,
+            .link = link,
+            .data = cell,
+            .products = 1};
+}
 
-#define LAYERS(bits, T)                                                                            \
-    LAYER(bits, T, narrow);                                                                        \
-    LAYER(bits, T, norms);                                                                         \
-    LAYER(bits, T, rows);                                                                          \
-    LAYER(bits, T, diagonal);                                                                      \
-    LAYER(bits, T, plain)
-#define LAYERS_FOR_ALL(bits)                                                                       \
-    &narrow_layer##bits, &norms_layer##bits, &rows_layer##bits, &diagonal_layer##bits,             \
-        &plain_layer##bits
+#define LAYER(cell)                                                                                \
+    template <typename T>                                                                          \
+    static const struct impl cell##_layer = layer_around<T>(#cell, &cell##_cell<T>::kernel)
+LAYER(narrow);
+LAYER(norms);
+LAYER(rows);
+LAYER(diagonal);
+LAYER(plain);
+static const struct impl split_layer = layer_around<__nv_bfloat16>("split", &split_cell);
+static const struct impl chunked_layer = layer_around<__nv_bfloat16>("chunked", &chunked_cell);
 
-GPU_TYPES(LAYERS);
-LAYER(_bf16, __nv_bfloat16, split);
-LAYER(_bf16, __nv_bfloat16, chunked);
-GPU_KERNEL_LIST(e74, 32, LAYERS_FOR_ALL(32));
-GPU_KERNEL_LIST(e74, _bf16, &split_layer_bf16, &chunked_layer_bf16, LAYERS_FOR_ALL(_bf16));
+#define EACH(T)                                                                                    \
+    &narrow_layer<T>, &norms_layer<T>, &rows_layer<T>, &diagonal_layer<T>, &plain_layer<T>,
+GPU_KERNELS(e74, &split_layer, &chunked_layer, GPU_TYPES(EACH));

@@ -472,9 +472,14 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-GPU_TYPES(E74_KERNEL, plain, "one block per sequence and head, three barriers per step");
+template <typename T>
+const struct impl plain_cell<T>::kernel = {
+    .name = "plain", .idea = "one block per sequence and head, three barriers per step",
+    .type = storage<T>::TYPE, .pass = {forward<T>, backward<T>}, .work = work, .declines = declines
+};
+GPU_INSTANCES(plain_cell)
 
-GPU_KERNEL_LIST(e74_cell, 32, &e74_narrow32, &e74_norms32, &e74_rows32, &e74_diagonal32,
-                &e74_plain32);
-GPU_KERNEL_LIST(e74_cell, _bf16, &e74_split_bf16, &e74_chunked_bf16, &e74_narrow_bf16,
-                &e74_norms_bf16, &e74_rows_bf16, &e74_diagonal_bf16, &e74_plain_bf16);
+#define EACH(T)                                                                                    \
+    &narrow_cell<T>::kernel, &norms_cell<T>::kernel, &rows_cell<T>::kernel,                        \
+        &diagonal_cell<T>::kernel, &plain_cell<T>::kernel,
+GPU_KERNELS(e74_cell, &split_cell, &chunked_cell, GPU_TYPES(EACH));

@@ -6,18 +6,28 @@
 #include "common/ops/e74.h"
 #include "gpu/gpu.cuh"
 
-extern "C" {
-extern const struct impl e74_split_bf16, e74_chunked_bf16;
-extern const struct impl e74_narrow32, e74_narrow_bf16;
-extern const struct impl e74_norms32, e74_norms_bf16;
-extern const struct impl e74_rows32, e74_rows_bf16;
-extern const struct impl e74_diagonal32, e74_diagonal_bf16;
-extern const struct impl e74_plain32, e74_plain_bf16;
-}
-
-/* Defines e74_KERNEL32 or e74_KERNEL_bf16, whose other members a file calls work and declines. */
-#define E74_KERNEL(bits, T, kernel, idea, ...)                                                     \
-    GPU_IMPL(extern "C", bits, T, e74_##kernel, #kernel, idea, work, declines, ##__VA_ARGS__)
+/* Its kernels, each of a file in cell/ (plain: e74_cell.cu); those of bf16 alone last. */
+template <typename T>
+struct plain_cell {
+    static const struct impl kernel;
+};
+template <typename T>
+struct narrow_cell {
+    static const struct impl kernel;
+};
+template <typename T>
+struct norms_cell {
+    static const struct impl kernel;
+};
+template <typename T>
+struct rows_cell {
+    static const struct impl kernel;
+};
+template <typename T>
+struct diagonal_cell {
+    static const struct impl kernel;
+};
+extern const struct impl split_cell, chunked_cell;
 
 /* A state is N rows of `columns` elements, as in ref/e74_cell.c, M elements in all; `rows`
  * neighbouring rows use the same columns of the keys. */

@@ -270,12 +270,21 @@ OF_CALL(const char *, multi_declines,
             ? "more than 320 tensors: their table does not fit a kernel's parameters"
             : NULL)
 
-#define KERNEL(kernel, bits, T, idea, declines)                                                    \
-    GPU_RUNG(bits, kernel, idea, {kernel<T>, NULL}, NULL, declines)
-#define KERNELS(bits, T)                                                                           \
-    KERNEL(plain, bits, T, "one thread per parameter, one launch per tensor", NULL);               \
-    KERNEL(vector, bits, T, "16 bytes per load, several in flight", NULL);                         \
-    KERNEL(multi, bits, T, "and one launch for all tensors", multi_declines);                      \
-    GPU_KERNEL_LIST(adamw, bits, &multi##bits, &vector##bits, &plain##bits)
-
-GPU_TYPES(KERNELS);
+template <typename T>
+static const struct impl plain_impl = {.name = "plain",
+                                       .idea = "one thread per parameter, one launch per tensor",
+                                       .type = storage<T>::TYPE,
+                                       .pass = {plain<T>, NULL}};
+template <typename T>
+static const struct impl vector_impl = {.name = "vector",
+                                        .idea = "16 bytes per load, several in flight",
+                                        .type = storage<T>::TYPE,
+                                        .pass = {vector<T>, NULL}};
+template <typename T>
+static const struct impl multi_impl = {.name = "multi",
+                                       .idea = "and one launch for all tensors",
+                                       .type = storage<T>::TYPE,
+                                       .pass = {multi<T>, NULL},
+                                       .declines = multi_declines};
+#define EACH(T) &multi_impl<T>, &vector_impl<T>, &plain_impl<T>,
+GPU_KERNELS(adamw, GPU_TYPES(EACH));

@@ -130,16 +130,26 @@ static int unary_backward(const struct call *f)
                                           DIM(f, 'M') * DIM(f, 'D'));
 }
 
-/* The kernels of an operation whose file defines forward<T, VECTOR> and backward<T, VECTOR>. */
-#define ELEMENTWISE(kernel, bits, T, idea, ...)                                                    \
-    GPU_RUNG(bits, kernel, idea, {forward<T, kernel>, backward<T, kernel>}, NULL,                  \
-             too_many_elements, __VA_ARGS__)
-#define ELEMENTWISE_KERNELS_OF(bits, T, op, ...)                                                   \
-    ELEMENTWISE(plain, bits, T, "one thread per element", __VA_ARGS__);                            \
-    ELEMENTWISE(vector, bits, T, "16 bytes per load, several in flight", __VA_ARGS__);             \
-    GPU_KERNEL_LIST(op, bits, &vector##bits, &plain##bits)
-#define ELEMENTWISE_KERNELS(op, approximates, unit)                                                \
-    enum { plain, vector };                                                                        \
-    GPU_TYPES(ELEMENTWISE_KERNELS_OF, op, approximates, unit)
+/* The kernels of an operation whose file defines forward<T, VECTOR> and backward<T, VECTOR>, and whose
+ * approximate instructions have this relative error; NULL, 0: it has none. */
+#define ELEMENTWISE_KERNELS(op, approximates_, unit_)                                              \
+    template <typename T>                                                                          \
+    static const struct impl plain_impl = {.name = "plain",                                        \
+                                           .idea = "one thread per element",                       \
+                                           .type = storage<T>::TYPE,                               \
+                                           .pass = {forward<T, false>, backward<T, false>},        \
+                                           .declines = too_many_elements,                          \
+                                           .approximates = approximates_,                          \
+                                           .unit = unit_};                                         \
+    template <typename T>                                                                          \
+    static const struct impl vector_impl = {.name = "vector",                                      \
+                                            .idea = "16 bytes per load, several in flight",        \
+                                            .type = storage<T>::TYPE,                              \
+                                            .pass = {forward<T, true>, backward<T, true>},         \
+                                            .declines = too_many_elements,                         \
+                                            .approximates = approximates_,                         \
+                                            .unit = unit_};                                        \
+    GPU_KERNELS(op, GPU_TYPES(ELEMENTWISE_KERNEL))
+#define ELEMENTWISE_KERNEL(T) &vector_impl<T>, &plain_impl<T>,
 
 #endif

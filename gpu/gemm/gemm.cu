@@ -280,14 +280,20 @@ struct gemm_registers : gemm_engine<gemm_registers> {
     }
 };
 
-GPU_TYPES(GEMM_IMPL, static, naive, "one thread per element of the result");
-GPU_TYPES(GEMM_IMPL, static, tiled, "tiles of 32 x 32 in shared memory, padded");
-GPU_TYPES(GEMM_IMPL, static, registers, "4 x 4 elements per thread in registers");
+template <typename T>
+static const struct impl
+    naive_impl = gemm_kernel<T, gemm_naive>("naive", "one thread per element of the result");
+template <typename T>
+static const struct impl
+    tiled = gemm_kernel<T, gemm_tiled>("tiled", "tiles of 32 x 32 in shared memory, padded");
+template <typename T>
+static const struct impl registers_impl =
+    gemm_kernel<T, gemm_registers>("registers", "4 x 4 elements per thread in registers");
 
 /* ---- cuBLAS, to compare with ---- */
 
 #ifdef CUDA_EMULATE
-#define AND_CUBLAS(bits)
+#define CUBLAS(T)
 #else
 
 /* cuBLAS adds to c in place, so C0 is copied to c first.  fp32 is computed without TF32. */
@@ -303,22 +309,25 @@ struct gemm_cublas : gemm_engine<gemm_cublas> {
     }
 };
 
-GPU_TYPES(GEMM_IMPL, static, cublas, "NVIDIA's library, to compare with", NULL, 0, 0, NULL, NULL,
-          WITH_PRODUCTS);
-#define AND_CUBLAS(bits) , &gemm_cublas##bits
+template <typename T>
+static constexpr struct impl with_products(struct impl k)
+{
+    k.products = 1;
+    return k;
+}
+
+template <typename T>
+static const struct impl cublas_impl =
+    with_products<T>(gemm_kernel<T, gemm_cublas>("cublas", "NVIDIA's library, to compare with"));
+#define CUBLAS(T) &cublas_impl<T>,
 #endif
 
 /* Best first; cublas is last, because it is there only to compare with.  gpu/gemm/gemm.cuh declares
- * the kernels of other files.  Kernels that use tensor cores exist only for bf16 and come first in
- * its lists. */
-#define FOR_ALL(bits)                                                                              \
-    &gemm_blocked##bits, &gemm_registers##bits, &gemm_tiled##bits,                                 \
-        &gemm_naive##bits AND_CUBLAS(bits)
-#define ON_TENSOR_CORES &gemm_wgmma_bf16, &gemm_mma_bf16
-GPU_KERNEL_LIST(gemm, 32, FOR_ALL(32));
-GPU_KERNEL_LIST(gemm, _bf16, ON_TENSOR_CORES, FOR_ALL(_bf16));
-GPU_KERNEL_LIST(gemm_batched, 32, FOR_ALL(32));
-GPU_KERNEL_LIST(gemm_batched, _bf16, ON_TENSOR_CORES, FOR_ALL(_bf16));
-GPU_KERNEL_LIST(gemm_splitk, 32, &gemm_splitk32, &gemm_naive32 AND_CUBLAS(32));
-GPU_KERNEL_LIST(gemm_splitk, _bf16, ON_TENSOR_CORES, &gemm_splitk_bf16,
-                &gemm_naive_bf16 AND_CUBLAS(_bf16));
+ * the kernels of other files.  Kernels that use tensor cores exist only for bf16, and are its
+ * first. */
+#define EACH(T) &gemm_blocks<T>::kernel, &registers_impl<T>, &tiled<T>, &naive_impl<T>, CUBLAS(T)
+#define EACH_SPLITK(T) &gemm_slices<T>::kernel, &naive_impl<T>, CUBLAS(T)
+#define ON_TENSOR_CORES &gemm_by_wgmma, &gemm_by_mma
+GPU_KERNELS(gemm, ON_TENSOR_CORES, GPU_TYPES(EACH));
+GPU_KERNELS(gemm_batched, ON_TENSOR_CORES, GPU_TYPES(EACH));
+GPU_KERNELS(gemm_splitk, ON_TENSOR_CORES, GPU_TYPES(EACH_SPLITK));

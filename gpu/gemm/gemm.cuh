@@ -6,7 +6,7 @@
  *
  *     template <typename T, typename C> static int multiply(struct context *on, const gemm_problem<T, C> &p);
  *
- * GEMM_IMPL() then defines the kernel's struct impl, with both passes, for one storage type.
+ * gemm_kernel() then is the kernel's struct impl, with both passes, for one storage type.
  * The lists of all three operations (at the end of gpu/gemm/gemm.cu) may contain it. */
 #ifndef GEMM_CUH
 #define GEMM_CUH
@@ -182,21 +182,27 @@ static const char *gemm_declines(const struct call *f)
     return why ? why : ENGINE::declines(f->context, gemm_to_b<T, T, T>(p, NULL, NULL));
 }
 
-/* Defines gemm_NAME32 or gemm_NAME_bf16, the struct impl of the engine gemm_NAME. */
-#define GEMM_IMPL(bits, T, linkage, kernel, idea, ...)                                             \
-    linkage const struct impl gemm_##kernel##bits = {                                              \
-        #kernel,                                                                                   \
-        idea,                                                                                      \
-        {gemm_forward<T, gemm_##kernel>, gemm_backward<T, gemm_##kernel>},                         \
-        gemm_work<T, gemm_##kernel>,                                                               \
-        gemm_declines<T, gemm_##kernel>,                                                           \
-        ##__VA_ARGS__}
-
-/* Kernels that other files define. */
-extern "C" {
-extern const struct impl gemm_blocked32, gemm_blocked_bf16;
-extern const struct impl gemm_splitk32, gemm_splitk_bf16;
-extern const struct impl gemm_mma_bf16, gemm_wgmma_bf16;
+/* The kernel of an engine. */
+template <typename T, typename ENGINE>
+static constexpr struct impl gemm_kernel(const char *name, const char *idea)
+{
+    return {.name = name,
+            .idea = idea,
+            .type = storage<T>::TYPE,
+            .pass = {gemm_forward<T, ENGINE>, gemm_backward<T, ENGINE>},
+            .work = gemm_work<T, ENGINE>,
+            .declines = gemm_declines<T, ENGINE>};
 }
+
+/* Kernels that other files define; the last two are of bf16. */
+template <typename T>
+struct gemm_blocks {
+    static const struct impl kernel;
+};
+template <typename T>
+struct gemm_slices {
+    static const struct impl kernel;
+};
+extern const struct impl gemm_by_mma, gemm_by_wgmma;
 
 #endif

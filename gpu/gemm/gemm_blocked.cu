@@ -385,7 +385,11 @@ struct gemm_blocked : blocked_engine<false, gemm_engine<gemm_blocked>> {
 struct gemm_splitk : blocked_engine<true, gemm_thin_engine<gemm_splitk>> {
 };
 
-GPU_TYPES(GEMM_IMPL, extern "C", blocked,
-          "8 x 8 per thread, 128 x 128 per block, two stages of shared memory");
-GPU_TYPES(GEMM_IMPL, extern "C", splitk,
-          "the same on slices of K that fill the chip, summed in order");
+template <typename T>
+const struct impl gemm_blocks<T>::kernel = gemm_kernel<T, gemm_blocked>(
+    "blocked", "8 x 8 per thread, 128 x 128 per block, two stages of shared memory");
+template <typename T>
+const struct impl gemm_slices<T>::kernel = gemm_kernel<T, gemm_splitk>(
+    "splitk", "the same on slices of K that fill the chip, summed in order");
+GPU_INSTANCES(gemm_blocks)
+GPU_INSTANCES(gemm_slices)

@@ -228,5 +228,5 @@ struct gemm_mma : gemm_thin_engine<gemm_mma> {
     }
 };
 
-GEMM_IMPL(_bf16, __nv_bfloat16, extern "C", mma,
-          "tensor cores, 64 x 32 per warp, a ring of four stages of shared memory");
+const struct impl gemm_by_mma = gemm_kernel<__nv_bfloat16, gemm_mma>(
+    "mma", "tensor cores, 64 x 32 per warp, a ring of four stages of shared memory");

@@ -645,8 +645,8 @@ struct gemm_wgmma : gemm_thin_engine<gemm_wgmma> {
     }
 };
 
-GEMM_IMPL(_bf16, __nv_bfloat16, extern "C", wgmma,
-          "warp specialized: TMA loads swizzled boxes, two warpgroups multiply them by wgmma");
+const struct impl gemm_by_wgmma = gemm_kernel<__nv_bfloat16, gemm_wgmma>(
+    "wgmma", "warp specialized: TMA loads swizzled boxes, two warpgroups multiply them by wgmma");
 
 /* ---- layers ---- */
 

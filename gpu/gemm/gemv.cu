@@ -417,23 +417,27 @@ static const char *wide_declines(const struct call *f)
                : NULL;
 }
 
-#define GEMV_IMPL(bits, T, kernel, idea, declines, ...)                                            \
-    static const struct impl gemv_##kernel##bits = {                                               \
-        #kernel,                                                                                   \
-        idea,                                                                                      \
-        {gemv_forward<T, gemv_##kernel>, gemv_backward<T, gemv_##kernel>},                         \
-        gemv_work<T, gemv_##kernel>,                                                               \
-        declines,                                                                                  \
-        ##__VA_ARGS__}
-
-GPU_TYPES(GEMV_IMPL, wide, "16 bytes a load, parts of rows or columns added up in order",
-          wide_declines);
-GPU_TYPES(GEMV_IMPL, naive, "one thread per sum", naive_declines);
+template <typename T>
+static const struct impl wide_impl = {
+    .name = "wide",
+    .idea = "16 bytes a load, parts of rows or columns added up in order",
+    .type = storage<T>::TYPE,
+    .pass = {gemv_forward<T, gemv_wide>, gemv_backward<T, gemv_wide>},
+    .work = gemv_work<T, gemv_wide>,
+    .declines = wide_declines};
+template <typename T>
+static const struct impl naive_impl = {
+    .name = "naive",
+    .idea = "one thread per sum",
+    .type = storage<T>::TYPE,
+    .pass = {gemv_forward<T, gemv_naive>, gemv_backward<T, gemv_naive>},
+    .work = gemv_work<T, gemv_naive>,
+    .declines = naive_declines};
 
 /* ---- cuBLAS, to compare with ---- */
 
 #ifdef CUDA_EMULATE
-#define AND_CUBLAS(bits)
+#define CUBLAS(T)
 #else
 
 struct gemv_cublas {
@@ -461,11 +465,16 @@ struct gemv_cublas {
     }
 };
 
-GPU_TYPES(GEMV_IMPL, cublas, "NVIDIA's library as a product of one column, to compare with", NULL,
-          NULL, 0, 0, NULL, NULL, WITH_PRODUCTS);
-#define AND_CUBLAS(bits) , &gemv_cublas##bits
+template <typename T>
+static const struct impl cublas_impl = {
+    .name = "cublas",
+    .idea = "NVIDIA's library as a product of one column, to compare with",
+    .type = storage<T>::TYPE,
+    .pass = {gemv_forward<T, gemv_cublas>, gemv_backward<T, gemv_cublas>},
+    .work = gemv_work<T, gemv_cublas>,
+    .products = 1};
+#define CUBLAS(T) &cublas_impl<T>,
 #endif
 
-#define KERNELS(bits, T)                                                                           \
-    GPU_KERNEL_LIST(gemv, bits, &gemv_wide##bits, &gemv_naive##bits AND_CUBLAS(bits))
-GPU_TYPES(KERNELS);
+#define EACH(T) &wide_impl<T>, &naive_impl<T>, CUBLAS(T)
+GPU_KERNELS(gemv, GPU_TYPES(EACH));

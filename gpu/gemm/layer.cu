@@ -97,9 +97,7 @@ int column_sums(struct context *on, float *db, float *sums, const T *x, const U 
     template int concatenate(struct context *, T *, const matrices &, int64_t, int64_t);           \
     template int spread_bias(struct context *, T *, const T *, int64_t, int64_t);                  \
     template int column_sums(struct context *, float *, float *, const T *, const T *, int64_t,    \
-                             int64_t)
-
-EACH(float);
-EACH(__nv_bfloat16);
+                             int64_t);
+GPU_TYPES(EACH)
 template int column_sums(struct context *on, float *, float *, const __nv_bfloat16 *, const float *,
                          int64_t, int64_t);

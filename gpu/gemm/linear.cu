@@ -146,9 +146,17 @@ OF_CALL(const char *, declines,
             ? "more than 1048560 rows of a matrix"
             : NULL)
 
-#define KERNEL(bits, T)                                                                            \
-    GPU_IMPL(static, bits, T, naive, "naive", "one thread per element of each result", work<T>,    \
-             declines, SIGMOID, SIGMOID_UNIT, AND_STORES("dz"))
-GPU_TYPES(KERNEL);
-GPU_KERNEL_LIST(linear, 32, &linear_by_product32, &naive32);
-GPU_KERNEL_LIST(linear, _bf16, &linear_fused_bf16, &linear_by_product_bf16, &naive_bf16);
+template <typename T>
+static const struct impl naive_impl = {.name = "naive",
+                                       .idea = "one thread per element of each result",
+                                       .type = storage<T>::TYPE,
+                                       .pass = {forward<T>, backward<T>},
+                                       .work = work<T>,
+                                       .declines = declines,
+                                       .approximates = SIGMOID,
+                                       .unit = SIGMOID_UNIT,
+                                       .stores = "dz",
+                                       .cut = CUT_OFF};
+
+#define EACH(T) &linear_by_product<T>::kernel, &naive_impl<T>,
+GPU_KERNELS(linear, &linear_fused, GPU_TYPES(EACH));

@@ -6,9 +6,11 @@
 #include "gpu/device/math.cuh"
 
 /* linear_product.cu, linear_fused.cu */
-extern "C" {
-extern const struct impl linear_by_product32, linear_by_product_bf16, linear_fused_bf16;
-}
+template <typename T>
+struct linear_by_product {
+    static const struct impl kernel;
+};
+extern const struct impl linear_fused; /* of bf16 */
 
 /* The workspace of the backward pass, and its size: dz, unless dz is dy; the sums of dz's columns
  * over parts of the rows; and the sums of these sums over parts of them. */

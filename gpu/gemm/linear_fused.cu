@@ -75,6 +75,14 @@ static const char *declines(const struct call *f)
     return why ? why : gemm_wgmma_declines(f->context, to_W(p, f, NULL));
 }
 
-GPU_IMPL(extern "C", _bf16, bf16, linear_fused, "fused",
-         "warpgroup products, bias and act before the sums are stored", work, declines, SIGMOID,
-         SIGMOID_UNIT, AND_STORES("dz"));
+const struct impl linear_fused = {.name = "fused",
+                                  .idea =
+                                      "warpgroup products, bias and act before the sums are stored",
+                                  .type = BF16,
+                                  .pass = {forward<bf16>, backward<bf16>},
+                                  .work = work,
+                                  .declines = declines,
+                                  .approximates = SIGMOID,
+                                  .unit = SIGMOID_UNIT,
+                                  .stores = "dz",
+                                  .cut = CUT_OFF};

@@ -210,7 +210,7 @@ int linear_through(const struct call *f, const linear_workspace<T> &w)
             ? column_sums(f->context, db, w.sums, (const T *)g->y, (const T *)NULL, M, D)
             : column_sums(f->context, db, w.sums_of_sums, (const float *)w.sums,
                           (const float *)NULL, parts_of(M), D);
-    return e || !w.db ? e : f->backend->add(f, F32, g->b, g->b, db, D);
+    return e || !w.db ? e : f->backend->machine->memory.add(f, F32, g->b, g->b, db, D);
 }
 
 template <typename T>
@@ -240,8 +240,11 @@ template linear_workspace<__nv_bfloat16> linear_workspace_of(const struct call *
 template int linear_through(const struct call *, const linear_workspace<__nv_bfloat16> &);
 
 /* It adds by beta, and db by an addition. */
-#define KERNEL(bits, T)                                                                            \
-    GPU_IMPL(extern "C", bits, T, linear_by_product, "product",                                    \
-             "cuBLAS, then bias and act, 16 bytes a load", work<T>, NULL, SIGMOID, SIGMOID_UNIT,   \
-             0, NULL, NULL, ADDS_WITH_PRODUCTS, THAT_STORES("z dz"))
-GPU_TYPES(KERNEL);
+template <typename T>
+const struct impl linear_by_product<T>::kernel = {
+    .name = "product", .idea = "cuBLAS, then bias and act, 16 bytes a load",
+    .type = storage<T>::TYPE, .pass = {forward<T>, backward<T>}, .work = work<T>,
+    .approximates = SIGMOID, .unit = SIGMOID_UNIT, .accumulates = 1, .products = 1,
+    .stores = "z dz", .cut = CUT_OFF
+};
+GPU_INSTANCES(linear_by_product)

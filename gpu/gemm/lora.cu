@@ -179,17 +179,24 @@ static size_t work(const struct call *f, enum pass p)
     return workspace_of<T>(f, p).bytes;
 }
 
-#define KERNELS(bits, T)                                                                           \
-    static const struct impl naive##bits = {"naive",                                               \
-                                            "one thread per element of each result",               \
-                                            {naive_forward<T>, naive_backward<T>},                 \
-                                            naive_work<T>,                                         \
-                                            naive_declines,                                        \
-                                            NULL,                                                  \
-                                            0,                                                     \
-                                            AND_STORES("h dh")};                                   \
-    GPU_IMPL(static, bits, T, by_product, "product", "cuBLAS, added up in place", work<T>, NULL,   \
-             NULL, 0, 0, NULL, NULL, WITH_PRODUCTS, THAT_STORES("h dh"));                          \
-    GPU_KERNEL_LIST(lora, bits, &by_product##bits, &naive##bits)
+template <typename T>
+static const struct impl naive_impl = {.name = "naive",
+                                       .idea = "one thread per element of each result",
+                                       .type = storage<T>::TYPE,
+                                       .pass = {naive_forward<T>, naive_backward<T>},
+                                       .work = naive_work<T>,
+                                       .declines = naive_declines,
+                                       .stores = "h dh",
+                                       .cut = CUT_OFF};
+template <typename T>
+static const struct impl by_product_impl = {.name = "product",
+                                            .idea = "cuBLAS, added up in place",
+                                            .type = storage<T>::TYPE,
+                                            .pass = {forward<T>, backward<T>},
+                                            .work = work<T>,
+                                            .products = 1,
+                                            .stores = "h dh",
+                                            .cut = CUT_OFF};
 
-GPU_TYPES(KERNELS);
+#define EACH(T) &by_product_impl<T>, &naive_impl<T>,
+GPU_KERNELS(lora, GPU_TYPES(EACH));

@@ -234,14 +234,25 @@ static int privately(const struct call *f)
                       (unsigned)MAX_THREADS, (size_t)bytes, c);
 }
 
-#define KERNEL(bits, T, name, count, idea, declines)                                               \
-    GPU_RUNG(bits, name, idea, {count<T>, NULL}, NULL, declines)
-#define KERNELS(bits, T)                                                                           \
-    KERNEL(bits, T, global, global, "one thread per element, atomics in global memory", NULL);     \
-    KERNEL(bits, T, shared, shared,                                                                \
-           "a block's counts in shared memory, added to the totals at its end", too_many_bins);    \
-    KERNEL(bits, T, private, privately,                                                            \
-           "up to 32 copies of the counts, by lane; vectors of x, prefetched", too_many_bins);     \
-    GPU_KERNEL_LIST(histogram, bits, &private##bits, &shared##bits, &global##bits)
+template <typename T>
+static const struct impl global_impl = {.name = "global",
+                                        .idea = "one thread per element, atomics in global memory",
+                                        .type = storage<T>::TYPE,
+                                        .pass = {global<T>, NULL}};
+template <typename T>
+static const struct impl shared_impl = {
+    .name = "shared",
+    .idea = "a block's counts in shared memory, added to the totals at its end",
+    .type = storage<T>::TYPE,
+    .pass = {shared<T>, NULL},
+    .declines = too_many_bins};
+template <typename T>
+static const struct impl privately_impl = {
+    .name = "private",
+    .idea = "up to 32 copies of the counts, by lane; vectors of x, prefetched",
+    .type = storage<T>::TYPE,
+    .pass = {privately<T>, NULL},
+    .declines = too_many_bins};
 
-GPU_TYPES(KERNELS);
+#define EACH(T) &privately_impl<T>, &shared_impl<T>, &global_impl<T>,
+GPU_KERNELS(histogram, GPU_TYPES(EACH));

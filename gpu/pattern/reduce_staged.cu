@@ -218,10 +218,9 @@ int staged_reduce_yields(const struct call *f)
     return in_vectors<T>(N) && N * sizeof(T) >= LONG_BYTES;
 }
 
-#define EACH(bits, T)                                                                              \
+#define EACH(T)                                                                                    \
     template int staged_reduce<T>(const struct call *);                                            \
     template int staged_reduce_back<T>(const struct call *);                                       \
     template const char *staged_reduce_declines<T>(const struct call *);                           \
-    template int staged_reduce_yields<T>(const struct call *)
-
-GPU_TYPES(EACH);
+    template int staged_reduce_yields<T>(const struct call *);
+GPU_TYPES(EACH)

@@ -636,22 +636,44 @@ static const char *declines(const struct call *f)
                : NULL;
 }
 
-/* The members from `work` on follow. */
-#define RUNG(bits, T, rung, idea, ...)                                                             \
-    GPU_RUNG(bits, rung, idea,                                                                     \
-             {forward<T, rung##_scan<T, false>>, backward<T, rung##_scan<T, true>>}, __VA_ARGS__)
+template <typename T>
+static const struct impl sweep_impl = {
+    .name = "sweep",
+    .idea = "a block per row, up-sweep and down-sweep of a tree in shared memory",
+    .type = storage<T>::TYPE,
+    .pass = {forward<T, sweep_scan<T, false>>, backward<T, sweep_scan<T, true>>}};
+template <typename T>
+static const struct impl three_pass_impl = {
+    .name = "three_pass",
+    .idea = "a block per tile: their sums, a scan of these, the tiles again",
+    .type = storage<T>::TYPE,
+    .pass = {forward<T, three_pass_scan<T, false>>, backward<T, three_pass_scan<T, true>>},
+    .work = three_pass_work<T>,
+    .declines = declines<T>};
+template <typename T>
+static const struct impl shuffle_impl = {
+    .name = "shuffle",
+    .idea = "a block per row, scanned by warp shuffles",
+    .type = storage<T>::TYPE,
+    .pass = {forward<T, shuffle_scan<T, false>>, backward<T, shuffle_scan<T, true>>}};
+template <typename T>
+static const struct impl lookback_impl = {
+    .name = "lookback",
+    .idea = "one pass: decoupled look-back, in groups of 32 tiles",
+    .type = storage<T>::TYPE,
+    .pass = {forward<T, lookback_scan<T, false>>, backward<T, lookback_scan<T, true>>},
+    .work = lookback_work<T>,
+    .declines = declines<T>,
+    .yields = lookback_yields};
+template <typename T>
+static const struct impl staged_impl = {
+    .name = "staged",
+    .idea = "many short rows at once in shared memory",
+    .type = storage<T>::TYPE,
+    .pass = {forward<T, staged_scan<T, false>>, backward<T, staged_scan<T, true>>},
+    .declines = staged_declines<T>,
+    .yields = staged_yields<T>};
 
-#define LADDER(bits, T)                                                                            \
-    RUNG(bits, T, sweep, "a block per row, up-sweep and down-sweep of a tree in shared memory",    \
-         NULL);                                                                                    \
-    RUNG(bits, T, three_pass, "a block per tile: their sums, a scan of these, the tiles again",    \
-         three_pass_work<T>, declines<T>);                                                         \
-    RUNG(bits, T, shuffle, "a block per row, scanned by warp shuffles", NULL);                     \
-    RUNG(bits, T, lookback, "one pass: decoupled look-back, in groups of 32 tiles",                \
-         lookback_work<T>, declines<T>, NULL, 0, THAT_YIELDS(lookback_yields));                    \
-    RUNG(bits, T, staged, "many short rows at once in shared memory", NULL, staged_declines<T>,    \
-         NULL, 0, THAT_YIELDS(staged_yields<T>));                                                  \
-    GPU_KERNEL_LIST(scan, bits, &staged##bits, &lookback##bits, &shuffle##bits, &three_pass##bits, \
-                    &sweep##bits)
-
-GPU_TYPES(LADDER);
+#define EACH(T)                                                                                    \
+    &staged_impl<T>, &lookback_impl<T>, &shuffle_impl<T>, &three_pass_impl<T>, &sweep_impl<T>,
+GPU_KERNELS(scan, GPU_TYPES(EACH));

@@ -325,15 +325,33 @@ static int backward(const struct call *f)
     return kernel(f->context, means_of(f, g->y, g->x));
 }
 
-#define KERNEL(bits, T, name, idea, ...)                                                           \
-    GPU_RUNG(bits, name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines,       \
-             ##__VA_ARGS__)
-#define KERNELS(bits, T)                                                                           \
-    KERNEL(bits, T, naive, "one thread per output, its window from global memory");                \
-    KERNEL(bits, T, halo, "a tile and its halo in shared memory");                                 \
-    KERNEL(bits, T, sliding, "neighbouring outputs share their windows' sums of chunks");          \
-    KERNEL(bits, T, flat, "a tile of all rows, wherever they begin", NULL, 0,                      \
-           THAT_YIELDS(flat_yields<T>));                                                           \
-    GPU_KERNEL_LIST(stencil1d, bits, &flat##bits, &sliding##bits, &halo##bits, &naive##bits)
+template <typename T>
+static const struct impl naive_impl = {.name = "naive",
+                                       .idea =
+                                           "one thread per output, its window from global memory",
+                                       .type = storage<T>::TYPE,
+                                       .pass = {forward<naive<T>>, backward<naive<T>>},
+                                       .declines = naive_declines};
+template <typename T>
+static const struct impl halo_impl = {.name = "halo",
+                                      .idea = "a tile and its halo in shared memory",
+                                      .type = storage<T>::TYPE,
+                                      .pass = {forward<halo<T>>, backward<halo<T>>},
+                                      .declines = halo_declines};
+template <typename T>
+static const struct impl sliding_impl = {
+    .name = "sliding",
+    .idea = "neighbouring outputs share their windows' sums of chunks",
+    .type = storage<T>::TYPE,
+    .pass = {forward<sliding<T>>, backward<sliding<T>>},
+    .declines = sliding_declines};
+template <typename T>
+static const struct impl flat_impl = {.name = "flat",
+                                      .idea = "a tile of all rows, wherever they begin",
+                                      .type = storage<T>::TYPE,
+                                      .pass = {forward<flat<T>>, backward<flat<T>>},
+                                      .declines = flat_declines,
+                                      .yields = flat_yields<T>};
 
-GPU_TYPES(KERNELS);
+#define EACH(T) &flat_impl<T>, &sliding_impl<T>, &halo_impl<T>, &naive_impl<T>,
+GPU_KERNELS(stencil1d, GPU_TYPES(EACH));

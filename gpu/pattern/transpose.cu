@@ -244,16 +244,36 @@ static int vector_yields(const struct call *f)
 }
 OF_CALL(int, padded_yields, narrow_side(f) <= 8)
 
-#define RUNG(bits, T, rung, tile, idea, yields)                                                    \
-    GPU_RUNG(bits, rung, idea, {forward<rung##_transpose<T>>, backward<rung##_transpose<T>>},      \
-             NULL, declines<tile>, NULL, 0, THAT_YIELDS(yields))
+template <typename T>
+static const struct impl naive_impl = {
+    .name = "naive",
+    .idea = "one thread per element, writes with the stride of a row",
+    .type = storage<T>::TYPE,
+    .pass = {forward<naive_transpose<T>>, backward<naive_transpose<T>>},
+    .declines = declines<SIDE>};
+template <typename T>
+static const struct impl tiled_impl = {
+    .name = "tiled",
+    .idea = "tiles of 32 x 32 transposed in shared memory",
+    .type = storage<T>::TYPE,
+    .pass = {forward<tiled_transpose<T>>, backward<tiled_transpose<T>>},
+    .declines = declines<SIDE>};
+template <typename T>
+static const struct impl padded_impl = {
+    .name = "padded",
+    .idea = "its rows padded to 33: no bank conflicts",
+    .type = storage<T>::TYPE,
+    .pass = {forward<padded_transpose<T>>, backward<padded_transpose<T>>},
+    .declines = declines<SIDE>,
+    .yields = padded_yields};
+template <typename T>
+static const struct impl vector_impl = {
+    .name = "vector",
+    .idea = "16 bytes on both sides, squares of them transposed in registers",
+    .type = storage<T>::TYPE,
+    .pass = {forward<vector_transpose<T>>, backward<vector_transpose<T>>},
+    .declines = declines<transposed_tile<T>::TILE>,
+    .yields = vector_yields<T>};
 
-#define LADDER(bits, T)                                                                            \
-    RUNG(bits, T, naive, SIDE, "one thread per element, writes with the stride of a row", NULL);   \
-    RUNG(bits, T, tiled, SIDE, "tiles of 32 x 32 transposed in shared memory", NULL);              \
-    RUNG(bits, T, padded, SIDE, "its rows padded to 33: no bank conflicts", padded_yields);        \
-    RUNG(bits, T, vector, transposed_tile<T>::TILE,                                                \
-         "16 bytes on both sides, squares of them transposed in registers", vector_yields<T>);     \
-    GPU_KERNEL_LIST(transpose, bits, &vector##bits, &padded##bits, &naive##bits, &tiled##bits)
-
-GPU_TYPES(LADDER);
+#define EACH(T) &vector_impl<T>, &padded_impl<T>, &naive_impl<T>, &tiled_impl<T>,
+GPU_KERNELS(transpose, GPU_TYPES(EACH));

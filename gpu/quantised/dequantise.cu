@@ -156,11 +156,18 @@ const char *unpack_declines(const struct call *f)
     return declines<vector>(f);
 }
 
-#define RUNG(kernel, bits, T, idea)                                                                \
-    GPU_RUNG(bits, kernel, idea, {forward<T, kernel>, NULL}, NULL, declines<kernel>)
-#define LADDER(bits, T)                                                                            \
-    RUNG(simple, bits, T, "one thread per weight");                                                \
-    RUNG(vector, bits, T, "eight weights per thread, from words of codes");                        \
-    GPU_KERNEL_LIST(dequantise, bits, &vector##bits, &simple##bits)
+template <typename T>
+static const struct impl simple_impl = {.name = "simple",
+                                        .idea = "one thread per weight",
+                                        .type = storage<T>::TYPE,
+                                        .pass = {forward<T, simple>, NULL},
+                                        .declines = declines<simple>};
+template <typename T>
+static const struct impl vector_impl = {.name = "vector",
+                                        .idea = "eight weights per thread, from words of codes",
+                                        .type = storage<T>::TYPE,
+                                        .pass = {forward<T, vector>, NULL},
+                                        .declines = declines<vector>};
 
-GPU_TYPES(LADDER);
+#define EACH(T) &vector_impl<T>, &simple_impl<T>,
+GPU_KERNELS(dequantise, GPU_TYPES(EACH));

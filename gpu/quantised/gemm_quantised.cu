@@ -127,20 +127,37 @@ static size_t unfused_work(const struct call *f, enum pass)
     return sizeof(T) * DIM(f, 'N') * DIM(f, 'K');
 }
 
-#define RUNG(kernel, bits, T, idea)                                                                \
-    GPU_RUNG(bits, kernel, idea, {run_pass<T, kernel, FORWARD>, run_pass<T, kernel, BACKWARD>},    \
-             NULL, kernel##_declines, NULL, 0, 0, NULL, NULL, 0, 0, 1)
-#define KERNELS(bits, T, rounds, unit)                                                             \
-    RUNG(naive, bits, T, "one thread per element, which decodes each weight");                     \
-    RUNG(tiled, bits, T, "tiles of W decoded to shared memory");                                   \
-    GPU_RUNG(bits, unfused, "W decoded to the workspace, then cuBLAS",                             \
-             {unfused_pass<T, FORWARD>, unfused_pass<T, BACKWARD>}, unfused_work<T>,               \
-             unpack_declines, rounds, unit, 0, NULL, NULL, WITH_PRODUCTS)
+template <typename T>
+static const struct impl naive_impl = {
+    .name = "naive",
+    .idea = "one thread per element, which decodes each weight",
+    .type = storage<T>::TYPE,
+    .pass = {run_pass<T, naive, FORWARD>, run_pass<T, naive, BACKWARD>},
+    .declines = naive_declines,
+    .rows_alone = 1};
+template <typename T>
+static const struct impl tiled_impl = {
+    .name = "tiled",
+    .idea = "tiles of W decoded to shared memory",
+    .type = storage<T>::TYPE,
+    .pass = {run_pass<T, tiled, FORWARD>, run_pass<T, tiled, BACKWARD>},
+    .declines = tiled_declines,
+    .rows_alone = 1};
 
-KERNELS(32, float, NULL, 0);
-GPU_KERNEL_LIST(gemm_quantised, 32, &gemm_quantised_warp32, &gemm_quantised_dp4a32, &unfused32,
-                &tiled32, &naive32);
+/* It rounds weights to T. */
+template <typename T>
+static const struct impl unfused_impl = {
+    .name = "unfused",
+    .idea = "W decoded to the workspace, then cuBLAS",
+    .type = storage<T>::TYPE,
+    .pass = {unfused_pass<T, FORWARD>, unfused_pass<T, BACKWARD>},
+    .work = unfused_work<T>,
+    .declines = unpack_declines,
+    .approximates = is_bf16<T>() ? "weights rounded to bf16" : NULL,
+    .unit = is_bf16<T>() ? 0x1p-8 : 0,
+    .products = 1};
 
-KERNELS(_bf16, __nv_bfloat16, "weights rounded to bf16", 0x1p-8);
-GPU_KERNEL_LIST(gemm_quantised, _bf16, &gemm_quantised_mma, &gemm_quantised_warp_bf16,
-                &gemm_quantised_dp4a_bf16, &unfused_bf16, &tiled_bf16, &naive_bf16);
+#define EACH(T)                                                                                    \
+    &gemm_quantised_warp<T>::kernel, &gemm_quantised_dp4a<T>::kernel, &unfused_impl<T>,            \
+        &tiled_impl<T>, &naive_impl<T>,
+GPU_KERNELS(gemm_quantised, &gemm_quantised_mma, GPU_TYPES(EACH));

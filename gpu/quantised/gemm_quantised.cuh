@@ -55,7 +55,14 @@ size_t gemm_quantised_mma_work(const struct call *f, enum pass p);
  * NULL: they do. */
 const char *gemm_quantised_no_spans(const struct call *f);
 
-extern const struct impl gemm_quantised_warp32, gemm_quantised_warp_bf16, gemm_quantised_mma,
-    gemm_quantised_dp4a32, gemm_quantised_dp4a_bf16;
+template <typename T>
+struct gemm_quantised_warp {
+    static const struct impl kernel;
+};
+template <typename T>
+struct gemm_quantised_dp4a {
+    static const struct impl kernel;
+};
+extern const struct impl gemm_quantised_mma; /* of bf16 */
 
 #endif

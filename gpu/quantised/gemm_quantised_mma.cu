@@ -685,16 +685,12 @@ static const char *declines(const struct call *f)
 }
 
 const struct impl gemm_quantised_mma = {
-    "mma",
-    "quants as they are on tensor cores, scales on the sums of 32",
-    {forward, gemm_quantised_mma_backward},
-    gemm_quantised_mma_work,
-    declines,
-    "nf4's table rounded to bf16, in dx all weights",
-    0x1p-8,
-    0,
-    NULL,
-    NULL,
-    0,
-    0,
-    1};
+    .name = "mma",
+    .idea = "quants as they are on tensor cores, scales on the sums of 32",
+    .type = BF16,
+    .pass = {forward, gemm_quantised_mma_backward},
+    .work = gemm_quantised_mma_work,
+    .declines = declines,
+    .approximates = "nf4's table rounded to bf16, in dx all weights",
+    .unit = 0x1p-8,
+    .rows_alone = 1};

@@ -82,20 +82,10 @@ static int forward(const struct call *f)
     });
 }
 
-#define KERNEL(bits, T)                                                                            \
-    const struct impl gemm_quantised_warp##bits = {                                                \
-        "warp",                                                                                    \
-        "a block four rows of W, 32 weights per thread from 16 bytes",                             \
-        {forward<T>, gemm_quantised_columns_backward<T>},                                          \
-        gemm_quantised_columns_work,                                                               \
-        gemm_quantised_no_spans,                                                                   \
-        NULL,                                                                                      \
-        0,                                                                                         \
-        0,                                                                                         \
-        NULL,                                                                                      \
-        NULL,                                                                                      \
-        0,                                                                                         \
-        0,                                                                                         \
-        1}
-
-GPU_TYPES(KERNEL);
+template <typename T>
+const struct impl gemm_quantised_warp<T>::kernel = {
+    .name = "warp", .idea = "a block four rows of W, 32 weights per thread from 16 bytes",
+    .type = storage<T>::TYPE, .pass = {forward<T>, gemm_quantised_columns_backward<T>},
+    .work = gemm_quantised_columns_work, .declines = gemm_quantised_no_spans, .rows_alone = 1
+};
+GPU_INSTANCES(gemm_quantised_warp)

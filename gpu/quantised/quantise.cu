@@ -332,11 +332,21 @@ static const char *declines(const struct call *f)
                : NULL;
 }
 
-#define RUNG(kernel, bits, T, idea)                                                                \
-    GPU_RUNG(bits, kernel, idea, {forward<T, kernel>, NULL}, work, declines)
-#define LADDER(bits, T)                                                                            \
-    RUNG(simple, bits, T, "one thread per block of weights");                                      \
-    RUNG(vector, bits, T, "four to 16 weights per thread, sums and maxima by shuffles");           \
-    GPU_KERNEL_LIST(quantise, bits, &vector##bits, &simple##bits)
+template <typename T>
+static const struct impl simple_impl = {.name = "simple",
+                                        .idea = "one thread per block of weights",
+                                        .type = storage<T>::TYPE,
+                                        .pass = {forward<T, simple>, NULL},
+                                        .work = work,
+                                        .declines = declines};
+template <typename T>
+static const struct impl vector_impl = {
+    .name = "vector",
+    .idea = "four to 16 weights per thread, sums and maxima by shuffles",
+    .type = storage<T>::TYPE,
+    .pass = {forward<T, vector>, NULL},
+    .work = work,
+    .declines = declines};
 
-GPU_TYPES(LADDER);
+#define EACH(T) &vector_impl<T>, &simple_impl<T>,
+GPU_KERNELS(quantise, GPU_TYPES(EACH));

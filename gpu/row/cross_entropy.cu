@@ -353,9 +353,20 @@ static int two_pass_backward(const struct call *f)
     return cudaGetLastError();
 }
 
-#define EACH(bits, T)                                                                              \
-    RUNG(bits, T, online, "logits read once, whatever their alignment", NULL, "ex2.approx");       \
-    RUNG(bits, T, two_pass, "a block per row, which is read for each step", NULL, "ex2.approx");   \
-    GPU_KERNEL_LIST(cross_entropy, bits, &online##bits, &two_pass##bits)
+template <typename T>
+static const struct impl online_impl = {.name = "online",
+                                        .idea = "logits read once, whatever their alignment",
+                                        .type = storage<T>::TYPE,
+                                        .pass = {online_forward<T>, online_backward<T>},
+                                        .approximates = "ex2.approx",
+                                        .unit = APPROXIMATE_UNIT};
+template <typename T>
+static const struct impl two_pass_impl = {.name = "two_pass",
+                                          .idea = "a block per row, which is read for each step",
+                                          .type = storage<T>::TYPE,
+                                          .pass = {two_pass_forward<T>, two_pass_backward<T>},
+                                          .approximates = "ex2.approx",
+                                          .unit = APPROXIMATE_UNIT};
 
-GPU_TYPES(EACH);
+#define EACH(T) &online_impl<T>, &two_pass_impl<T>,
+GPU_KERNELS(cross_entropy, GPU_TYPES(EACH));

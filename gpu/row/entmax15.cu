@@ -372,14 +372,28 @@ static int sort_backward(const struct call *f)
 /* Measured on an H100: the shortest rows are sorted faster than they are iterated. */
 OF_CALL(int, newton_yields, DIM(f, 'N') <= 3)
 
-#define APPROXIMATES "rcp.approx, sqrt.approx"
-#define EACH(bits, T)                                                                              \
-    GPU_RUNG(bits, newton, "tau by Newton's method, four lanes per row",                           \
-             {newton_forward<T>, newton_backward<T>}, NULL, NULL, APPROXIMATES, 0x1p-22,           \
-             THAT_YIELDS(newton_yields));                                                          \
-    RUNG(bits, T, warp, "a tau for each element, half a warp per row or more", NULL,               \
-         APPROXIMATES);                                                                            \
-    RUNG(bits, T, sort, "a thread sorts a row", NULL, APPROXIMATES);                               \
-    GPU_KERNEL_LIST(entmax15, bits, &newton##bits, &sort##bits, &warp##bits)
+template <typename T>
+static const struct impl newton_impl = {.name = "newton",
+                                        .idea = "tau by Newton's method, four lanes per row",
+                                        .type = storage<T>::TYPE,
+                                        .pass = {newton_forward<T>, newton_backward<T>},
+                                        .approximates = "rcp.approx, sqrt.approx",
+                                        .unit = APPROXIMATE_UNIT,
+                                        .yields = newton_yields};
+template <typename T>
+static const struct impl warp_impl = {.name = "warp",
+                                      .idea = "a tau for each element, half a warp per row or more",
+                                      .type = storage<T>::TYPE,
+                                      .pass = {warp_forward<T>, warp_backward<T>},
+                                      .approximates = "rcp.approx, sqrt.approx",
+                                      .unit = APPROXIMATE_UNIT};
+template <typename T>
+static const struct impl sort_impl = {.name = "sort",
+                                      .idea = "a thread sorts a row",
+                                      .type = storage<T>::TYPE,
+                                      .pass = {sort_forward<T>, sort_backward<T>},
+                                      .approximates = "rcp.approx, sqrt.approx",
+                                      .unit = APPROXIMATE_UNIT};
 
-GPU_TYPES(EACH);
+#define EACH(T) &newton_impl<T>, &sort_impl<T>, &warp_impl<T>,
+GPU_KERNELS(entmax15, GPU_TYPES(EACH));

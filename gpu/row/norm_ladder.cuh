@@ -25,18 +25,15 @@
     {                                                                                              \
         return rung##_norm_declines(f->context, call_of(f), sizeof(T));                            \
     }
-#define NORM_IMPL(bits, T, rung, forward, idea, ...)                                               \
-    GPU_RUNG(bits, rung, idea, {forward<T>, rung##_backward<T>}, rung##_work<T>,                   \
-             rung##_declines<T>, ##__VA_ARGS__)
-#define NORM_LADDER(bits, T, op)                                                                   \
-    NORM_IMPL(bits, T, plain, plain_forward,                                                       \
-              "a block per row, read again for each sum and for the result");                      \
-    NORM_IMPL(bits, T, row, row_forward, "a team of threads keeps a row in registers");            \
-    NORM_IMPL(bits, T, fused, fused_forward,                                                       \
-              "persistent teams, next rows in flight; backward: dx and dw in one pass");           \
-    NORM_IMPL(bits, T, staged, staged_forward, "many short rows at once in shared memory", NULL,   \
-              0, THAT_YIELDS(staged_yields<T>));                                                   \
-    GPU_KERNEL_LIST(op, bits, &staged##bits, &fused##bits, &row##bits, &plain##bits)
+#define NORM_RUNG(rung, idea_, ...)                                                                \
+    template <typename T>                                                                          \
+    static const struct impl rung##_impl = {.name = #rung,                                         \
+                                            .idea = idea_,                                         \
+                                            .type = storage<T>::TYPE,                              \
+                                            .pass = {rung##_forward<T>, rung##_backward<T>},       \
+                                            .work = rung##_work<T>,                                \
+                                            .declines = rung##_declines<T>,                        \
+                                            ##__VA_ARGS__}
 #define NORM_OPERATION(op)                                                                         \
     NORM_PASS(plain, forward, plain_norm)                                                          \
     NORM_PASS(row, forward, row_norm)                                                              \
@@ -51,6 +48,11 @@
     {                                                                                              \
         return staged_is_slower<T>(call_of(f).N);                                                  \
     }                                                                                              \
-    GPU_TYPES(NORM_LADDER, op)
+    NORM_RUNG(plain, "a block per row, read again for each sum and for the result");               \
+    NORM_RUNG(row, "a team of threads keeps a row in registers");                                  \
+    NORM_RUNG(fused, "persistent teams, next rows in flight; backward: dx and dw in one pass");    \
+    NORM_RUNG(staged, "many short rows at once in shared memory", .yields = staged_yields<T>);     \
+    GPU_KERNELS(op, GPU_TYPES(NORM_LADDER))
+#define NORM_LADDER(T) &staged_impl<T>, &fused_impl<T>, &row_impl<T>, &plain_impl<T>,
 
 #endif

@@ -319,11 +319,19 @@ static int backward(const struct call *f)
     return kernel(f->context, rotation_of(f, g->y, g->x, -1));
 }
 
-#define KERNEL(bits, T, name, idea)                                                                \
-    GPU_RUNG(bits, name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines)
-#define KERNELS(bits, T)                                                                           \
-    KERNEL(bits, T, naive, "one thread per pair and its angle");                                   \
-    KERNEL(bits, T, table, "angles once per block, for all its heads; vectors of both halves");    \
-    GPU_KERNEL_LIST(rope, bits, &table##bits, &naive##bits)
+template <typename T>
+static const struct impl naive_impl = {.name = "naive",
+                                       .idea = "one thread per pair and its angle",
+                                       .type = storage<T>::TYPE,
+                                       .pass = {forward<naive<T>>, backward<naive<T>>},
+                                       .declines = naive_declines};
+template <typename T>
+static const struct impl table_impl = {
+    .name = "table",
+    .idea = "angles once per block, for all its heads; vectors of both halves",
+    .type = storage<T>::TYPE,
+    .pass = {forward<table<T>>, backward<table<T>>},
+    .declines = table_declines};
 
-GPU_TYPES(KERNELS);
+#define EACH(T) &table_impl<T>, &naive_impl<T>,
+GPU_KERNELS(rope, GPU_TYPES(EACH));

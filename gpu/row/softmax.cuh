@@ -104,10 +104,7 @@ static inline unsigned threads_for(int64_t vectors, int K)
     return (unsigned)(32 * max(ceil_div(vectors, 32 * K), (int64_t)1));
 }
 
-/* A kernel for one storage type, and its approximate instructions, each with an error of at most
- * two units in the last place. */
-#define RUNG(bits, T, rung, idea, declines, approximates)                                          \
-    GPU_RUNG(bits, rung, idea, {rung##_forward<T>, rung##_backward<T>}, NULL, declines,            \
-             approximates, 0x1p-22)
+/* Of an approximate instruction, with an error of at most two units in the last place. */
+#define APPROXIMATE_UNIT 0x1p-22
 
 #endif

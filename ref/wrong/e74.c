@@ -53,7 +53,7 @@ static int cell_back(const struct call *f, num *dp[4], void **workspace)
 {
     const int64_t n = DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P');
     struct call c = e74_cell_call(f, (void *[]){f->work, f->work, f->work, f->work}, NULL);
-    c.kernel = op_kernels(c.op, c.backend)[0];
+    c.kernel = op_kernel(c.op, c.backend, 0);
     const size_t bytes = ((size_t)n * 4 * sizeof(num) + 63) / 64 * 64;
     char *at = *workspace = calloc(bytes + op_work(&c, BACKWARD), 1);
 
@@ -62,7 +62,7 @@ static int cell_back(const struct call *f, num *dp[4], void **workspace)
     for (int i = 0; i < 4; i++)
         dp[i] = (num *)at + i * n;
     c = e74_cell_call(f, (void *[]){dp[0], dp[1], dp[2], dp[3]}, at + bytes);
-    c.kernel = op_kernels(c.op, c.backend)[0];
+    c.kernel = op_kernel(c.op, c.backend, 0);
     return right_backward(&c);
 }
 

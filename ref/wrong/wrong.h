@@ -25,7 +25,7 @@
 /* The right kernel's pass, and its workspace. */
 static inline int right_pass(const struct call *f, enum pass p)
 {
-    return op_kernels(f->op, f->backend)[0]->pass[p](f);
+    return op_kernel(f->op, f->backend, 0)->pass[p](f);
 }
 
 static inline int right_forward(const struct call *f)
@@ -46,13 +46,14 @@ static inline int64_t whole(int64_t n, int64_t by)
 
 static inline size_t right_work(const struct call *f, enum pass p)
 {
-    const struct impl *k = op_kernels(f->op, f->backend)[0];
+    const struct impl *k = op_kernel(f->op, f->backend, 0);
     return k->work ? k->work(f, p) : 0;
 }
 
 #define WRONG_PASSES(id, what_, forward_, backward_, ...)                                          \
     static const struct impl id = {.name = #id,                                                    \
                                    .idea = what_,                                                  \
+                                   .type = STORED,                                                 \
                                    .pass[FORWARD] = forward_,                                      \
                                    .pass[BACKWARD] = backward_,                                    \
                                    .work = right_work,                                             \

@@ -565,7 +565,7 @@ static size_t work(const struct call *f, enum pass pass)
 const char *e74_chunked::chunked_declines(const struct call *f)
 {
     const cell_call c = cell_call_of(f);
-    const char *no = e74_plain_bf16.declines(f);
+    const char *no = plain_cell<bf16>::kernel.declines(f);
     if (no)
         return no;
     if (f->choice[E74_STATE] != E74_FULL)
@@ -580,19 +580,13 @@ const char *e74_chunked::chunked_declines(const struct call *f)
     return NULL;
 }
 
-extern "C" const struct impl e74_chunked_bf16 = {"chunked",
-                                                 "64 steps at once, products on tensor cores",
-                                                 {forward, backward},
-                                                 work,
-                                                 chunked_declines,
-                                                 "bf16 factors",
-                                                 0x1p-8,
-                                                 CHUNK,
-                                                 NULL,
-                                                 NULL,
-                                                 0,
-                                                 0,
-                                                 0,
-                                                 NULL,
-                                                 NULL,
-                                                 "delta"};
+const struct impl chunked_cell = {.name = "chunked",
+                                  .idea = "64 steps at once, products on tensor cores",
+                                  .type = BF16,
+                                  .pass = {forward, backward},
+                                  .work = work,
+                                  .declines = chunked_declines,
+                                  .approximates = "bf16 factors",
+                                  .unit = 0x1p-8,
+                                  .chunk = CHUNK,
+                                  .stores = "delta"};

@@ -245,7 +245,7 @@ static size_t work(const struct call *f, enum pass p)
 
 static const char *declines(const struct call *f)
 {
-    const char *no = e74_plain32.declines(f);
+    const char *no = plain_cell<float>::kernel.declines(f);
     if (no)
         return no;
     if (f->choice[E74_STATE] != E74_DIAGONAL)
@@ -255,7 +255,10 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-#define KERNEL(bits, T)                                                                            \
-    E74_KERNEL(bits, T, diagonal,                                                                  \
-               "one thread per column of the state; chunks of time in parallel", TANH_FOR(T))
-GPU_TYPES(KERNEL);
+template <typename T>
+const struct impl diagonal_cell<T>::kernel = {
+    .name = "diagonal", .idea = "one thread per column of the state; chunks of time in parallel",
+    .type = storage<T>::TYPE, .pass = {forward<T>, backward<T>}, .work = work, .declines = declines,
+    .approximates = tanh_of<T>::APPROXIMATES, .unit = tanh_of<T>::UNIT
+};
+GPU_INSTANCES(diagonal_cell)

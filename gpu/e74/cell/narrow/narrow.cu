@@ -188,7 +188,7 @@ static size_t work(const struct call *f, enum pass p)
 static const char *declines(const struct call *f)
 {
     const int state = f->choice[E74_STATE], nonlin = f->choice[E74_NONLIN];
-    const char *no = e74_plain32.declines(f);
+    const char *no = plain_cell<float>::kernel.declines(f);
 
     if (no)
         return no;
@@ -208,9 +208,13 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-#define KERNEL(bits, T)                                                                            \
-    E74_KERNEL(bits, T, narrow,                                                                    \
-               "one thread per short row; blocks hand the state from chunk to chunk", TANH_FOR(T))
-GPU_TYPES(KERNEL);
-
 }    // namespace e74_narrow
+
+template <typename T>
+const struct impl narrow_cell<T>::kernel = {
+    .name = "narrow", .idea = "one thread per short row; blocks hand the state from chunk to chunk",
+    .type = storage<T>::TYPE, .pass = {e74_narrow::forward<T>, e74_narrow::backward<T>},
+    .work = e74_narrow::work, .declines = e74_narrow::declines,
+    .approximates = tanh_of<T>::APPROXIMATES, .unit = tanh_of<T>::UNIT
+};
+GPU_INSTANCES(narrow_cell)

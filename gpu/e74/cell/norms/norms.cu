@@ -270,7 +270,7 @@ static size_t work(const struct call *f, enum pass p)
 static const char *declines(const struct call *f)
 {
     int state = f->choice[E74_STATE], nonlin = f->choice[E74_NONLIN];
-    const char *no = e74_plain32.declines(f);
+    const char *no = plain_cell<float>::kernel.declines(f);
     if (no)
         return no;
     if (state != E74_FULL && state != E74_BLOCKDIAG)
@@ -290,7 +290,13 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-GPU_TYPES(E74_KERNEL, norms, "one block per state, held in registers; its norm a scalar",
-          "rcp.approx", 0x1p-23, RUN_MAX, NULL, NULL, 0, 0, THAT_STORES("GS"));
-
 }    // namespace e74_norms
+
+template <typename T>
+const struct impl norms_cell<T>::kernel = {
+    .name = "norms", .idea = "one block per state, held in registers; its norm a scalar",
+    .type = storage<T>::TYPE, .pass = {e74_norms::forward<T>, e74_norms::backward<T>},
+    .work = e74_norms::work, .declines = e74_norms::declines, .approximates = "rcp.approx",
+    .unit = 0x1p-23, .chunk = e74_norms::RUN_MAX, .stores = "GS", .cut = CUT_OFF
+};
+GPU_INSTANCES(norms_cell)

@@ -265,7 +265,7 @@ static size_t work(const struct call *f, enum pass p)
 static const char *declines(const struct call *f)
 {
     int state = f->choice[E74_STATE], nonlin = f->choice[E74_NONLIN];
-    const char *no = e74_plain32.declines(f);
+    const char *no = plain_cell<float>::kernel.declines(f);
     if (no)
         return no;
     if (state != E74_FULL && state != E74_BLOCKDIAG)
@@ -281,8 +281,11 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-#define KERNEL(bits, T)                                                                            \
-    E74_KERNEL(bits, T, rows,                                                                      \
-               "a row in registers, 8 columns per thread; bf16: 16 where rows are many",           \
-               TANH_FOR(T))
-GPU_TYPES(KERNEL);
+template <typename T>
+const struct impl rows_cell<T>::kernel = {
+    .name = "rows",
+    .idea = "a row in registers, 8 columns per thread; bf16: 16 where rows are many",
+    .type = storage<T>::TYPE, .pass = {forward<T>, backward<T>}, .work = work, .declines = declines,
+    .approximates = tanh_of<T>::APPROXIMATES, .unit = tanh_of<T>::UNIT
+};
+GPU_INSTANCES(rows_cell)

@@ -328,21 +328,14 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-extern "C" const struct impl e74_split_bf16 = {
-    "split",
-    "as chunked, splits of T in parallel: over " NUMBER(SPLIT_STEPS) " steps of up to " NUMBER(
-        MAX_ROWS) " rows",
-    {forward, backward},
-    work,
-    declines,
-    "bf16 factors",
-    0x1p-8,
-    STEPS_PER_SPLIT,
-    NULL,
-    NULL,
-    0,
-    0,
-    0,
-    NULL,
-    NULL,
-    "delta"};
+const struct impl split_cell = {.name = "split",
+                                .idea = "as chunked, splits of T in parallel: over " NUMBER(
+                                    SPLIT_STEPS) " steps of up to " NUMBER(MAX_ROWS) " rows",
+                                .type = BF16,
+                                .pass = {forward, backward},
+                                .work = work,
+                                .declines = declines,
+                                .approximates = "bf16 factors",
+                                .unit = 0x1p-8,
+                                .chunk = STEPS_PER_SPLIT,
+                                .stores = "delta"};

@@ -1,4 +1,4 @@
-/* The CUDA backends: a device, its memory, its timer. */
+/* The CUDA machine: a device, its memory, its timer. */
 #include "common/call/machine.h"
 #include "gpu/gpu.cuh"
 
@@ -480,17 +480,41 @@ static const char *error(int code)
                                     : cudaGetErrorString((cudaError_t)code);
 }
 
-extern "C" const struct kernels gpu32_kernels[], gpu_bf16_kernels[];
+extern "C" const struct kernels gpu_kernels[]; /* table.c */
 
-#define GPU_BACKEND(name, type, was)                                                               \
-    extern "C" const struct backend name = {                                                       \
-        #name,  type,     F32,    unavailable, open_context,   close_context,  enter,              \
-        lost,   device,   memory, reserve,     alloc,          release,        put,                \
-        get,    fill,     add,    start,       stop,           record,         replay,             \
-        forget, launches, METHOD, WARM_UP,     error,          name##_kernels, gpu_probe,          \
-        NULL,   was,      lend,   foreign,     foreign_stream, pass_on,        PRODUCTS_WORKSPACE, \
-        wait_on}
-
-GPU_BACKEND(gpu32, F32, NULL);
-GPU_BACKEND(gpu_bf16, BF16, "gpu16");
-extern "C" const struct backend *const gpu_backends[] = {&gpu32, &gpu_bf16, NULL};
+const struct machine cuda = {
+    .name = "cuda",
+    .judged = 1,
+    .strerror = error,
+    .kernels = gpu_kernels,
+    .disturb = NULL,
+    .device = {.unavailable = unavailable,
+               .open = open_context,
+               .close = close_context,
+               .enter = enter,
+               .lost = lost,
+               .name = device,
+               .probe = gpu_probe},
+    .memory = {.left = memory,
+               .reserve = reserve,
+               .alloc = alloc,
+               .free = release,
+               .put = put,
+               .get = get,
+               .fill = fill,
+               .add = add},
+    .timing = {.start = start,
+               .stop = stop,
+               .record = record,
+               .replay = replay,
+               .forget = forget,
+               .launches = launches,
+               .method = METHOD,
+               .warm_up = WARM_UP},
+    .lending = {.lend = lend,
+                .foreign = foreign,
+                .foreign_stream = foreign_stream,
+                .pass_on = pass_on,
+                .products = PRODUCTS_WORKSPACE,
+                .wait_on = wait_on},
+};

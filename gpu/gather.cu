@@ -54,8 +54,9 @@ static int gather(const struct call *f, enum dtype type, double *few, const void
                   const cut_places &at)
 {
     switch (type) {
-    case F32: return gather_all<float>(f, few, x, at);
-    case BF16: return gather_all<__nv_bfloat16>(f, few, x, at);
+#define CASE(T)                                                                                    \
+    case storage<T>::TYPE: return gather_all<T>(f, few, x, at);
+        GPU_TYPES(CASE)
     case I64: return gather_all<int64_t>(f, few, x, at);
     default: return cudaErrorInvalidValue;
     }

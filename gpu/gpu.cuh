@@ -21,31 +21,22 @@ static inline __host__ __device__ int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-static inline __device__ float load(const float *p)
+template <typename T>
+static inline __device__ float load(const T *p)
 {
-    return *p;
+    return storage<T>::widen(*p);
 }
-static inline __device__ float load(const __nv_bfloat16 *p)
+template <typename T>
+static inline __device__ void store(T *p, float x)
 {
-    return __bfloat162float(*p);
-}
-static inline __device__ void store(float *p, float x)
-{
-    *p = x;
+    *p = storage<T>::narrow(x);
 }
 static inline __device__ void store(__half *p, float x)
 {
     *p = __float2half(x);
 }
-static inline __device__ void store(__nv_bfloat16 *p, float x)
-{
-    *p = __float2bfloat16(x);
-}
-
 /* Stores and loads an element of a tensor whose storage type is a run-time parameter, like
  * checkpoint_dtype. */
-enum { KEPT_F32, KEPT_BF16, KEPT_F16 };
-
 static inline __device__ void put_kept(int kept, void *at, int64_t i, float x)
 {
     if (kept == KEPT_F32)
@@ -92,16 +83,6 @@ int gpu_gather(const struct call *whole, const struct sample *s, const char *axe
         if (cuda_code)                                                                             \
             return cuda_code;                                                                      \
     } while (0)
-
-/* Is the type of storage T bf16, or float?  A third type stops the compiler at each place that asks;
- * there must be said what it does. */
-template <typename T>
-static constexpr __host__ __device__ bool is_bf16(void)
-{
-    static_assert(std::is_same<T, float>::value || std::is_same<T, __nv_bfloat16>::value,
-                  "neither float nor bf16");
-    return std::is_same<T, __nv_bfloat16>::value;
-}
 
 /* Sums of bf16 products on tensor cores lose so much of themselves for each term: on an H100 31 units
  * of float at 2048 terms by cuBLAS, 7 by wgmma in chunks. */

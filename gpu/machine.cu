@@ -324,8 +324,9 @@ static int add(const struct call *f, enum dtype type, void *to, const void *a, c
                int64_t n)
 {
     switch (type) {
-    case F32: return add_all<float>(f, to, a, b, n);
-    case BF16: return add_all<__nv_bfloat16>(f, to, a, b, n);
+#define CASE(T)                                                                                    \
+    case storage<T>::TYPE: return add_all<T>(f, to, a, b, n);
+        GPU_TYPES(CASE)
     default: return cudaErrorInvalidValue;
     }
 }

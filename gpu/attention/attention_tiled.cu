@@ -221,5 +221,5 @@ bool tiled_forward_fits(const struct call *f)
     return of_tile(f, [f](auto tile) { return warps_for<decltype(tile)>(f); });
 }
 
-template int tiled_forward<float>(const struct call *f);
-template int tiled_forward<__nv_bfloat16>(const struct call *f);
+#define EACH(T) template int tiled_forward<T>(const struct call *f);
+GPU_TYPES(EACH)

@@ -417,5 +417,5 @@ const char *tiled_declines(const struct call *f)
                : "a tile beyond the shared memory of a block, or a grid beyond 2^31 - 1 blocks";
 }
 
-template int tiled_backward<float>(const struct call *f);
-template int tiled_backward<__nv_bfloat16>(const struct call *f);
+#define EACH(T) template int tiled_backward<T>(const struct call *f);
+GPU_TYPES(EACH)

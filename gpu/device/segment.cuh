@@ -28,16 +28,16 @@ static __device__ __forceinline__ int misalignment(const T *p)
     return (int)((uintptr_t)p % 16 / sizeof(T));
 }
 
-/* The number of 32-bit words in `elements` elements, and the bits that are left: 0 or 16. */
+/* The number of 32-bit words in `elements` elements, and the bits that are left. */
 template <typename T>
 static __device__ __forceinline__ int words_of(int elements)
 {
-    return is_bf16<T>() ? elements / 2 : elements;
+    return elements / storage<T>::PER_WORD;
 }
 template <typename T>
 static __device__ __forceinline__ int bits_left(int elements)
 {
-    return is_bf16<T>() ? elements % 2 * 16 : 0;
+    return elements % storage<T>::PER_WORD * (32 / storage<T>::PER_WORD);
 }
 
 /* The vector that begins with element `shift` of low:high, 0 <= shift < WIDTH<T>. */
@@ -61,7 +61,8 @@ static __device__ __forceinline__ vec<T> shifted(const vec<T> &low, const vec<T>
         x[i] = words & 1 ? x[i + 1] : x[i];
     #pragma unroll 4
     for (int i = 0; i < 4; i++)
-        to.word[i] = is_bf16<T>() ? funnel_right(x[i], x[i + 1], bits_left<T>(shift)) : x[i];
+        to.word[i] =
+            storage<T>::PER_WORD == 1 ? x[i] : funnel_right(x[i], x[i + 1], bits_left<T>(shift));
     return to;
 }
 
@@ -134,7 +135,7 @@ static __device__ __forceinline__ void store_within(T *to, const vec<T> &v, int 
     for (int j = 0; j < WIDTH<T>; j++)
         if (j < first || j >= end)
             continue;
-        else if (is_bf16<T>())
+        else if (storage<T>::PER_WORD == 2)
             ((unsigned short *)to)[j] = (unsigned short)(v.word[j / 2] >> j % 2 * 16);
         else
             ((unsigned *)to)[j] = v.word[j % 4];
@@ -146,14 +147,14 @@ static __device__ __forceinline__ void store_within(T *to, const vec<T> &v, int 
 template <typename T>
 static __device__ __forceinline__ void fill_from(vec<T> &v, int n, float fill)
 {
-    const unsigned bits = __float_as_uint(fill);
+    const unsigned all = storage<T>::full(fill);
 
     #pragma unroll 4
     for (int i = 0; i < 4; i++)
-        if (!is_bf16<T>())
-            v.word[i] = i < n ? v.word[i] : bits;
+        if (storage<T>::PER_WORD == 1)
+            v.word[i] = i < n ? v.word[i] : all;
         else if (2 * i + 1 >= n)
-            v.word[i] = (2 * i < n ? v.word[i] & 0xffff : bits >> 16) | (bits & 0xffff0000);
+            v.word[i] = ((2 * i < n ? v.word[i] : all) & 0xffff) | (all & 0xffff0000);
 }
 
 /* Loads the words of a segment, `end` elements from the first word on; returns, in lane 0, the word
@@ -307,8 +308,7 @@ static __device__ __forceinline__ void store_segment(T *to, vec<T> (&v)[K], int 
 template <typename T>
 static __device__ __forceinline__ vec<T> vector_full(float fill)
 {
-    const unsigned bits = __float_as_uint(fill);
-    const unsigned all = is_bf16<T>() ? bits | bits >> 16 : bits;
+    const unsigned all = storage<T>::full(fill);
     return {{all, all, all, all}};
 }
 

@@ -11,25 +11,6 @@
 
 #include "gpu/gpu.cuh"
 
-/* A bf16 is the upper half of a float; the first of two is the lower half of a word. */
-static __device__ __forceinline__ float low_of_pair(unsigned both)
-{
-    return __uint_as_float(both << 16);
-}
-
-static __device__ __forceinline__ float high_of_pair(unsigned both)
-{
-    return __uint_as_float(both & 0xffff0000);
-}
-
-static __device__ __forceinline__ unsigned pack_bf16x2(float first, float second)
-{
-    const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);
-    unsigned word;
-    memcpy(&word, &both, sizeof word);
-    return word;
-}
-
 /* Elements per vector. */
 template <typename T, bool WIDE = true>
 static constexpr int WIDTH = WIDE ? 16 / sizeof(T) : 1;
@@ -43,14 +24,14 @@ static constexpr size_t access_alignment(size_t bytes)
 
 template <typename T, int N = WIDTH<T>>
 struct alignas(access_alignment(N * sizeof(T))) vec {
+    static_assert(N * sizeof(T) >= 4, "a vector of half a word is a specialisation");
     unsigned word[N * sizeof(T) / 4];
 
     /* Element i. */
     __device__ __forceinline__ float operator[](int i) const
     {
-        if (!is_bf16<T>())
-            return __uint_as_float(word[i]);
-        return i % 2 ? high_of_pair(word[i / 2]) : low_of_pair(word[i / 2]);
+        enum { PER_WORD = storage<T>::PER_WORD };
+        return storage<T>::element(word[i / PER_WORD], i % PER_WORD);
     }
 };
 
@@ -65,12 +46,7 @@ struct vec<__nv_bfloat16, 1> {
 template <typename T, int N = WIDTH<T>, typename F>
 static __device__ __forceinline__ vec<T, N> make_vec(const F &x)
 {
-    const auto word = [&](int i) {
-        if constexpr (!is_bf16<T>())
-            return __float_as_uint(x(i));
-        else
-            return pack_bf16x2(x(2 * i), x(2 * i + 1));
-    };
+    const auto word = [&](int i) { return storage<T>::word(i, x); };
     if constexpr (N * sizeof(T) == 16)
         return {{word(0), word(1), word(2), word(3)}};
     else if constexpr (N * sizeof(T) == 8)
@@ -78,7 +54,7 @@ static __device__ __forceinline__ vec<T, N> make_vec(const F &x)
     else if constexpr (N * sizeof(T) == 4)
         return {{word(0)}};
     else
-        return {__float2bfloat16(x(0))};
+        return {storage<T>::narrow(x(0))};
 }
 
 template <typename T, int N = WIDTH<T>>
@@ -117,7 +93,7 @@ static __device__ __forceinline__ vec<T, N> gather_vec(const T *from, int n)
     vec<T, N> v;
     #pragma unroll 4
     for (int i = 0; i < (int)(N * sizeof(T) / 4); i++)
-        if constexpr (!is_bf16<T>()) {
+        if constexpr (storage<T>::PER_WORD == 1) {
             v.word[i] = i < n ? __float_as_uint(from[i]) : 0;
         } else {
             const unsigned short *bits = (const unsigned short *)from;

@@ -120,8 +120,8 @@ recurrence recurrence_in(const struct call *f, enum pass p)
     return r;
 }
 
-template recurrence recurrence_in<float>(const struct call *f, enum pass p);
-template recurrence recurrence_in<__nv_bfloat16>(const struct call *f, enum pass p);
+#define RECURRENCE(T) template recurrence recurrence_in<T>(const struct call *f, enum pass p);
+GPU_TYPES(RECURRENCE)
 
 /* ---- the gate ---- */
 

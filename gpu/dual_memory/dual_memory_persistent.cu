@@ -435,8 +435,8 @@ int pack_weights(struct context *on, recurrence *r, bool transposed)
     return cudaGetLastError();
 }
 
-template int pack_weights<float>(struct context *, recurrence *r, bool transposed);
-template int pack_weights<__nv_bfloat16>(struct context *, recurrence *r, bool transposed);
+#define EACH(T) template int pack_weights<T>(struct context *, recurrence * r, bool transposed);
+GPU_TYPES(EACH)
 
 /* Can rows of weights be loaded 16 bytes at a time?  If not, they are copied. */
 template <typename T>

@@ -45,7 +45,7 @@ struct workspace {
 template <typename T>
 static constexpr __host__ __device__ int split_count(void)
 {
-    return is_bf16<T>() ? 2 : 1;
+    return storage<T>::UNIT > 0 ? 2 : 1;
 }
 
 template <typename T>
@@ -68,17 +68,13 @@ static size_t work(const struct call *f, enum pass p)
     return lay_out(r, p, &w);
 }
 
-static __device__ __forceinline__ void put_operand(const workspace<float> &w, int64_t i, float x)
+template <typename T>
+static __device__ __forceinline__ void put_operand(const workspace<T> &w, int64_t i, float x)
 {
-    w.operand[i] = x;
-}
-
-static __device__ __forceinline__ void put_operand(const workspace<__nv_bfloat16> &w, int64_t i,
-                                                   float x)
-{
-    const __nv_bfloat16 high = __float2bfloat16(x);
+    const T high = storage<T>::narrow(x);
     w.operand[i] = high;
-    w.operand[w.BD + i] = __float2bfloat16(x - __bfloat162float(high));
+    if (split_count<T>() == 2)
+        w.operand[w.BD + i] = storage<T>::narrow(x - storage<T>::widen(high));
 }
 
 template <typename T>

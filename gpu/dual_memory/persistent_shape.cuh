@@ -99,8 +99,8 @@ struct pass_base {
     enum {
         SLOTS = SLOTS_,
         QUADS = QUADS_,
-        WIDTH = WIDTH_,       /* or 0: known at run time */
-        PAIRED = is_bf16<T>() /* warps share rows */
+        WIDTH = WIDTH_,                    /* or 0: known at run time */
+        PAIRED = storage<T>::PER_WORD == 2 /* warps share rows */
     };
 };
 

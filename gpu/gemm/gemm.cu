@@ -23,8 +23,8 @@ int gemm_scale(struct context *on, T *to, const T *from, float factor, int64_t n
     return cudaGetLastError();
 }
 
-template int gemm_scale(struct context *on, float *, const float *, float, int64_t);
-template int gemm_scale(struct context *on, __nv_bfloat16 *, const __nv_bfloat16 *, float, int64_t);
+#define SCALE(T) template int gemm_scale(struct context *on, T *, const T *, float, int64_t);
+GPU_TYPES(SCALE)
 
 /* ---- sums of parts ---- */
 
@@ -62,10 +62,10 @@ int gemm_add_parts(struct context *on, const float *parts, int64_t n_parts, int6
     return cudaGetLastError();
 }
 
-template int gemm_add_parts(struct context *on, const float *, int64_t, int64_t, float, float,
-                            const float *, float *);
-template int gemm_add_parts(struct context *on, const float *, int64_t, int64_t, float, float,
-                            const __nv_bfloat16 *, __nv_bfloat16 *);
+#define ADD_PARTS(T)                                                                               \
+    template int gemm_add_parts(struct context *on, const float *, int64_t, int64_t, float, float, \
+                                const T *, T *);
+GPU_TYPES(ADD_PARTS)
 
 /* ---- common to the simplest kernels ---- */
 

@@ -46,9 +46,9 @@ struct leading_dims {
         PAD = 16 / sizeof(T),
         Y = SHORT + PAD,
         X = (X_ALONG_K ? +SHORT : +TALL) + PAD,
-        Z = Z_ALONG_L                    ? TALL + PAD
-            : X_ALONG_K && !is_bf16<T>() ? SHORT + 2 * PAD
-                                         : SHORT + PAD
+        Z = Z_ALONG_L                                ? TALL + PAD
+            : X_ALONG_K && storage<T>::PER_WORD == 1 ? SHORT + 2 * PAD
+                                                     : SHORT + PAD
     };
 };
 
@@ -56,7 +56,7 @@ struct leading_dims {
 template <typename T>
 struct smem_bytes {
     enum {
-        SINGLE = !is_bf16<T>(),
+        SINGLE = storage<T>::PER_WORD == 1,
         STAGES = SINGLE ? 1 : 2,
         Y = SHORT * (SHORT * sizeof(T) + 16),
         X = TALL * (SHORT * sizeof(T) + 32),
@@ -310,9 +310,7 @@ int gemm_thin(struct context *on, const gemm_problem<T> &p, const T *dc, T *da, 
     return cudaGetLastError();
 }
 
-template bool gemm_thin_fits(const gemm_problem<float> &);
-template bool gemm_thin_fits(const gemm_problem<bf16> &);
-template int gemm_thin(struct context *on, const gemm_problem<float> &, const float *, float *,
-                       float *);
-template int gemm_thin(struct context *on, const gemm_problem<bf16> &, const bf16 *, bf16 *,
-                       bf16 *);
+#define EACH(T)                                                                                    \
+    template bool gemm_thin_fits(const gemm_problem<T> &);                                         \
+    template int gemm_thin(struct context *on, const gemm_problem<T> &, const T *, T *, T *);
+GPU_TYPES(EACH)

@@ -99,5 +99,7 @@ int column_sums(struct context *on, float *db, float *sums, const T *x, const U 
     template int column_sums(struct context *, float *, float *, const T *, const T *, int64_t,    \
                              int64_t);
 GPU_TYPES(EACH)
-template int column_sums(struct context *on, float *, float *, const __nv_bfloat16 *, const float *,
-                         int64_t, int64_t);
+#define OF_FLOAT(T)                                                                                \
+    template int column_sums(struct context *, float *, float *, const T *, const float *,         \
+                             int64_t, int64_t);
+GPU_NARROW_TYPES(OF_FLOAT)

@@ -149,7 +149,7 @@ static int forward(const struct call *f)
     const int act = f->choice[LINEAR_ACT];
     const T *b = (const T *)a->b;
     T *z = (T *)(act == ACT_SILU ? a->z : a->y);
-    const bool onto_bias = b && act == ACT_RELU && sizeof(T) < sizeof(float);
+    const bool onto_bias = b && act == ACT_RELU && storage<T>::UNIT > 0;
 
     int e = onto_bias ? spread_bias(f->context, z, b, M, D) : 0;
     e = e ? e : product(f->context, x, Wt, onto_bias, z);

@@ -190,10 +190,10 @@ int product_batch(struct context *on, int64_t batch, float alpha, const matrix<T
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
 }
 
-template int product_batch(struct context *on, int64_t, float, const matrix<float> &,
-                           const matrix<float> &, float, float *);
-template int product_batch(struct context *on, int64_t, float, const matrix<__nv_bfloat16> &,
-                           const matrix<__nv_bfloat16> &, float, __nv_bfloat16 *);
+#define BATCH(T)                                                                                   \
+    template int product_batch(struct context *on, int64_t, float, const matrix<T> &,              \
+                               const matrix<T> &, float, T *);
+GPU_TYPES(BATCH)
 
 template <typename T, typename C>
 int product(struct context *on, const matrix<T> &a, const matrix<T> &b, float beta, C *c)
@@ -294,14 +294,11 @@ const char *product_error(int code)
 
 #endif
 
-template int product(struct context *on, const matrix<float> &, const matrix<float> &, float,
-                     float *);
-template int product(struct context *on, const matrix<__nv_bfloat16> &,
-                     const matrix<__nv_bfloat16> &, float, __nv_bfloat16 *);
-template int product(struct context *on, const matrix<__nv_bfloat16> &,
-                     const matrix<__nv_bfloat16> &, float, float *);
-template int products(struct context *on, int, const matrix<float> &, const matrix<float> *, float,
-                      float *const *, product_pointers *);
-template int products(struct context *on, int, const matrix<__nv_bfloat16> &,
-                      const matrix<__nv_bfloat16> *, float, __nv_bfloat16 *const *,
-                      product_pointers *);
+#define EACH(T)                                                                                    \
+    template int product(struct context *on, const matrix<T> &, const matrix<T> &, float, T *);    \
+    template int products(struct context *on, int, const matrix<T> &, const matrix<T> *, float,    \
+                          T *const *, product_pointers *);
+GPU_TYPES(EACH)
+#define TO_FLOAT(T)                                                                                \
+    template int product(struct context *on, const matrix<T> &, const matrix<T> &, float, float *);
+GPU_NARROW_TYPES(TO_FLOAT)

@@ -273,8 +273,7 @@ static job job_of(const struct call *f, const partition &by)
 {
     const struct reduce *a = ARGS(f, reduce);
     const bool norm = f->choice[REDUCE_KIND] == REDUCE_NORM2;
-    return {by,   a->x, NULL,         a->y, (int64_t *)a->at, is_bf16<T>() ? KEPT_BF16 : KEPT_F32,
-            norm, norm, divisor_of(f)};
+    return {by, a->x, NULL, a->y, (int64_t *)a->at, storage<T>::KEPT, norm, norm, divisor_of(f)};
 }
 
 template <typename F, typename T>

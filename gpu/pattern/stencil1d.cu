@@ -299,7 +299,7 @@ static int flat_yields(const struct call *f)
 {
     const int64_t N = DIM(f, 'N'), tile = threads_for(N) * OUTPUTS;
     const int64_t empty = ceil_div(N, tile) * tile - N;
-    return in_vectors<T>(N) && (N < 3072 || !is_bf16<T>()) &&
+    return in_vectors<T>(N) && (N < 3072 || storage<T>::PER_WORD == 1) &&
            (16 * empty <= N || (N < 512 && 3 * empty <= N));
 }
 

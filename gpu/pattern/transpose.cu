@@ -86,7 +86,7 @@ static __device__ __forceinline__ vec<T> column(const vec<T> (&row)[WIDTH<T>], i
     vec<T> to;
     #pragma unroll 4
     for (int i = 0; i < 4; i++) {
-        if (sizeof(T) == 4) {
+        if (storage<T>::PER_WORD == 1) {
             to.word[i] = row[i].word[c];
             continue;
         }

@@ -148,8 +148,8 @@ int unpack(const struct call *f, const struct dequantise &a, T *w)
 {
     return launch_any<T, vector>(f, &a, w);
 }
-template int unpack(const struct call *f, const struct dequantise &a, float *w);
-template int unpack(const struct call *f, const struct dequantise &a, __nv_bfloat16 *w);
+#define UNPACK(T) template int unpack(const struct call *f, const struct dequantise &a, T *w);
+GPU_TYPES(UNPACK)
 
 const char *unpack_declines(const struct call *f)
 {

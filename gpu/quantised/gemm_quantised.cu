@@ -153,8 +153,8 @@ static const struct impl unfused_impl = {
     .pass = {unfused_pass<T, FORWARD>, unfused_pass<T, BACKWARD>},
     .work = unfused_work<T>,
     .declines = unpack_declines,
-    .approximates = is_bf16<T>() ? "weights rounded to bf16" : NULL,
-    .unit = is_bf16<T>() ? 0x1p-8 : 0,
+    .approximates = storage<T>::WEIGHTS_ROUNDED,
+    .unit = storage<T>::UNIT,
     .products = 1};
 
 #define EACH(T)                                                                                    \

@@ -301,8 +301,8 @@ int gemm_quantised_columns_backward(const struct call *f)
                           : launch<T, F, 4>(f, s, w);
     });
 }
-template int gemm_quantised_columns_backward<float>(const struct call *f);
-template int gemm_quantised_columns_backward<__nv_bfloat16>(const struct call *f);
+#define EACH(T) template int gemm_quantised_columns_backward<T>(const struct call *f);
+GPU_TYPES(EACH)
 
 size_t gemm_quantised_columns_work(const struct call *f, enum pass p)
 {

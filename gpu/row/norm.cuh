@@ -100,11 +100,7 @@ const char *staged_norm_declines(struct context *on, const norm_call &p, size_t 
 size_t staged_norm_work(struct context *on, const norm_call &p, size_t size, bool centred);
 
 /* DO(T, CENTRED) for all instances of these. */
-#define NORM_INSTANCES(DO)                                                                         \
-    DO(float, false);                                                                              \
-    DO(float, true);                                                                               \
-    DO(__nv_bfloat16, false);                                                                      \
-    DO(__nv_bfloat16, true)
+#define NORM_INSTANCES(DO) GPU_TYPES(DO, false) GPU_TYPES(DO, true)
 
 /* ---- teams ---- */
 

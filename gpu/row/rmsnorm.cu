@@ -204,9 +204,9 @@ const char *plain_norm_declines(struct context *, const norm_call &p, size_t)
 #define EACH(T, CENTRED)                                                                           \
     template int plain_norm<T, CENTRED>(struct context *, const norm_call &);                      \
     template int plain_norm_back<T, CENTRED>(struct context *, const norm_call &);                 \
-    template int norm_columns<T, CENTRED>(struct context *, const norm_call &)
+    template int norm_columns<T, CENTRED>(struct context *, const norm_call &);
 
-NORM_INSTANCES(EACH);
+NORM_INSTANCES(EACH)
 
 /* ---- rmsnorm ---- */
 

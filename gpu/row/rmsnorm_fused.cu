@@ -352,6 +352,6 @@ size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool
 
 #define EACH(T, CENTRED)                                                                           \
     template int fused_norm<T, CENTRED>(struct context *, const norm_call &);                      \
-    template int fused_norm_back<T, CENTRED>(struct context *, const norm_call &)
+    template int fused_norm_back<T, CENTRED>(struct context *, const norm_call &);
 
-NORM_INSTANCES(EACH);
+NORM_INSTANCES(EACH)

@@ -56,8 +56,7 @@ static __device__ __forceinline__ vec<T> normalised(const vec<T> &x, const vec<T
 {
     return make_vec<T>([&](int j) {
         const unsigned pair = x.word[j / 2];
-        const float xj =
-            is_bf16<T>() ? __uint_as_float(j % 2 ? pair & ~0u << half : pair << half) : x[j];
+        const float xj = storage<T>::PER_WORD == 2 ? storage<T>::element(pair, j % 2, half) : x[j];
         const float xhat = row.rstd * deviation<CENTRED>(xj, row);
         return CENTRED ? fmaf(w[j], xhat, b[j]) : w[j] * xhat;
     });
@@ -226,6 +225,6 @@ const char *row_norm_declines(struct context *on, const norm_call &p, size_t siz
 
 #define EACH(T, CENTRED)                                                                           \
     template int row_norm<T, CENTRED>(struct context *, const norm_call &);                        \
-    template int row_norm_back<T, CENTRED>(struct context *, const norm_call &)
+    template int row_norm_back<T, CENTRED>(struct context *, const norm_call &);
 
-NORM_INSTANCES(EACH);
+NORM_INSTANCES(EACH)

@@ -362,6 +362,6 @@ const char *staged_norm_declines(struct context *on, const norm_call &p, size_t 
 
 #define EACH(T, CENTRED)                                                                           \
     template int staged_norm<T, CENTRED>(struct context *, const norm_call &);                     \
-    template int staged_norm_back<T, CENTRED>(struct context *, const norm_call &)
+    template int staged_norm_back<T, CENTRED>(struct context *, const norm_call &);
 
-NORM_INSTANCES(EACH);
+NORM_INSTANCES(EACH)

@@ -100,7 +100,7 @@ enum {
 };
 /* The pairs of a thread in flight; more do not help in bf16, where addresses take most of the time. */
 template <typename T>
-constexpr int PAIRS = is_bf16<T>() ? 1 : 4;
+constexpr int PAIRS = storage<T>::PER_WORD == 2 ? 1 : 4;
 enum { STAGED_BYTES = 2 * ROWS_IN_FLIGHT * THREADS * sizeof(uint4) };
 
 static struct partition partition_of(const rotation &r, size_t size)

@@ -644,7 +644,7 @@ static int two_pass_backward(const struct call *f)
 template <typename T>
 static int block_yields(const struct call *f)
 {
-    return is_bf16<T>() && DIM(f, 'N') > 10240 && !cluster_declines<T>(f);
+    return storage<T>::PER_WORD == 2 && DIM(f, 'N') > 10240 && !cluster_declines<T>(f);
 }
 
 template <typename T>

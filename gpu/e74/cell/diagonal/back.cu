@@ -219,7 +219,8 @@ static __device__ __forceinline__ void prefetch_chunk(const layout &l, const ite
 
 /* Chunks are counted from the last one; rank r processes chunks r, r + cluster, ... */
 template <typename T, int NONLIN>
-__global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 3 : 2) backward_diagonal(layout l)
+__global__ void __launch_bounds__(THREADS, storage<T>::PER_WORD == 2 ? 3 : 2)
+    backward_diagonal(layout l)
 {
     __shared__ __align__(16) float2 pairs[STEPS * BLOCK_COLUMNS];
     __shared__ __align__(16) float states[(1 + STEPS) * BLOCK_COLUMNS];
@@ -322,6 +323,6 @@ cudaError_t e74_diagonal::launch_backward(struct context *on, const layout &l)
     finish_keys<T><<<blocks, 32 * FINISH_WARPS, 0, on->stream>>>(l);
     return cudaGetLastError();
 }
-template cudaError_t e74_diagonal::launch_backward<float>(struct context *, const layout &l);
-template cudaError_t e74_diagonal::launch_backward<__nv_bfloat16>(struct context *,
-                                                                  const layout &l);
+#define EACH(T)                                                                                    \
+    template cudaError_t e74_diagonal::launch_backward<T>(struct context *, const layout &l);
+GPU_TYPES(EACH)

@@ -100,7 +100,8 @@ static __device__ float first_state(const layout &l, const column &own_column, i
 
 /* Rank r of a cluster processes chunks r, r + cluster, ... of a range. */
 template <typename T, int NONLIN>
-__global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2) forward_diagonal(layout l)
+__global__ void __launch_bounds__(THREADS, storage<T>::PER_WORD == 2 ? 4 : 2)
+    forward_diagonal(layout l)
 {
     __shared__ __align__(16) float2 pairs[STEPS * BLOCK_COLUMNS];
     __shared__ __align__(16) float states[STEPS * BLOCK_COLUMNS];

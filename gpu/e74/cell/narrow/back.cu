@@ -378,7 +378,7 @@ kernel backward_kernel(const layout &l)
     return tanh ? backward_narrow<T, 2, E74_TANH> : backward_narrow<T, 2, E74_LINEAR>;
 }
 
-template kernel backward_kernel<float>(const layout &);
-template kernel backward_kernel<__nv_bfloat16>(const layout &);
+#define EACH(T) template kernel backward_kernel<T>(const layout &);
+GPU_TYPES(EACH)
 
 }    // namespace e74_narrow

@@ -128,7 +128,7 @@ kernel forward_kernel(const layout &l)
     return tanh ? forward_narrow<T, 2, E74_TANH> : forward_narrow<T, 2, E74_LINEAR>;
 }
 
-template kernel forward_kernel<float>(const layout &);
-template kernel forward_kernel<__nv_bfloat16>(const layout &);
+#define EACH(T) template kernel forward_kernel<T>(const layout &);
+GPU_TYPES(EACH)
 
 }    // namespace e74_narrow

@@ -426,7 +426,7 @@ kernel put_outputs_kernel(void)
     return put_outputs<T>;
 }
 
-template kernel put_outputs_kernel<float>(void);
-template kernel put_outputs_kernel<__nv_bfloat16>(void);
+#define EACH(T) template kernel put_outputs_kernel<T>(void);
+GPU_TYPES(EACH)
 
 }    // namespace e74_norms

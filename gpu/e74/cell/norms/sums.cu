@@ -325,7 +325,7 @@ kernel sum_rows_kernel(const layout &l)
     });
 }
 
-template kernel sum_rows_kernel<float>(const layout &);
-template kernel sum_rows_kernel<__nv_bfloat16>(const layout &);
+#define EACH(T) template kernel sum_rows_kernel<T>(const layout &);
+GPU_TYPES(EACH)
 
 }    // namespace e74_norms

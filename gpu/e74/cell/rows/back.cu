@@ -117,8 +117,8 @@ int e74_rows::backward_pass(const struct call *f)
     CUDA(launch_for_lanes<T>(f->context, l));
     return finish_keys<T>(f->context, l);
 }
-template int e74_rows::backward_pass<float>(const struct call *f);
-template int e74_rows::backward_pass<__nv_bfloat16>(const struct call *f);
+#define EACH(T) template int e74_rows::backward_pass<T>(const struct call *f);
+GPU_TYPES(EACH)
 
 size_t e74_rows::backward_work(const struct call *f)
 {

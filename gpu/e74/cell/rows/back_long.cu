@@ -45,5 +45,5 @@ int e74_rows::launch_back_long(struct context *on, const layout &l)
 {
     return l.c.columns % 4 ? launch_for_lanes<T, false>(on, l) : launch_for_lanes<T, true>(on, l);
 }
-template int e74_rows::launch_back_long<float>(struct context *on, const layout &l);
-template int e74_rows::launch_back_long<__nv_bfloat16>(struct context *on, const layout &l);
+#define EACH(T) template int e74_rows::launch_back_long<T>(struct context * on, const layout &l);
+GPU_TYPES(EACH)

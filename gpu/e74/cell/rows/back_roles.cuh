@@ -531,7 +531,7 @@ static __device__ __forceinline__ void produce(const layout &l, const work_coord
                                                unsigned char *buffer)
 {
     const smem_layout d = smem_of(l, buffer);
-    const bool AHEAD = ROWS == 1 || (sizeof(T) == 2 && !INSIDE);
+    const bool AHEAD = ROWS == 1 || (storage<T>::PER_WORD == 2 && !INSIDE);
     int half = 0;
 
     fetch<T, LANES, ALIGNED>(l, p, pipeline_begin(l).now, 0, true, stage_of(l, d, 0));
@@ -539,7 +539,7 @@ static __device__ __forceinline__ void produce(const layout &l, const work_coord
     for (pipeline at = pipeline_begin(l); at.intervals; at = pipeline_next(l, at)) {
         incoming<T> in = {};
 
-        if (ALIGNED || AHEAD || sizeof(T) == 4)
+        if (ALIGNED || AHEAD || storage<T>::PER_WORD == 1)
             prefetch_subsegment<T>(l, p, pipeline_next(l, at).next);
         for (int n = 0; n < at.intervals; n++, half = 1 - half) {
             const stage_ptrs to = stage_of(l, d, next_stage(at.stage));

@@ -91,5 +91,5 @@ int e74_rows::finish_keys(struct context *on, const layout &l)
     default: return launch<T, 32>(on, l);
     }
 }
-template int e74_rows::finish_keys<float>(struct context *, const layout &l);
-template int e74_rows::finish_keys<__nv_bfloat16>(struct context *, const layout &l);
+#define EACH(T) template int e74_rows::finish_keys<T>(struct context *, const layout &l);
+GPU_TYPES(EACH)

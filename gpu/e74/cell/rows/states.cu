@@ -108,5 +108,6 @@ int e74_rows::store_sub_states(const struct call *f, const layout &back)
     l.segments = back.segments;
     return launch_for_lanes<T>(f->context, l);
 }
-template int e74_rows::store_sub_states<float>(const struct call *f, const layout &back);
-template int e74_rows::store_sub_states<__nv_bfloat16>(const struct call *f, const layout &back);
+#define EACH(T)                                                                                    \
+    template int e74_rows::store_sub_states<T>(const struct call *f, const layout &back);
+GPU_TYPES(EACH)

@@ -86,6 +86,8 @@ enum { ABL_MAX_RANK = 6 };
 
 /* In which a call's tensors are stored. */
 enum abl_dtype { ABL_NO_DTYPE, ABL_FP64, ABL_FP32, ABL_BF16, ABL_FP16, ABL_INT64, ABL_UINT8 };
+/* The name of a type, counted from 0: "" of ABL_NO_DTYPE, "fp64" of ABL_FP64; NULL after the last. */
+const char *abl_dtype(int i);
 
 struct abl_tensor {
     const char *name;
@@ -111,6 +113,10 @@ int abl_op_tensor(const char *op, int i, struct abl_tensor *to);
  * oracle; ref32 and ref_bf16 are the same C in float, and in float with bf16
  * storage; gpu32 and gpu_bf16 exist if the library was built with CUDA. */
 const char *abl_backend(int i);
+/* The type in which a backend stores tensors, "bf16", and the machine that it runs on, "cpu" or
+ * "cuda".  NULL: no such backend. */
+const char *abl_backend_dtype(const char *backend);
+const char *abl_backend_machine(const char *backend);
 /* NULL if the backend can run now, else the reason why not: no such backend,
  * no device, or an earlier error of the device in this process. */
 const char *abl_unavailable(const char *backend);

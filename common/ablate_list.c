@@ -101,6 +101,16 @@ static enum abl_dtype dtype_of(enum dtype t)
     return of[t];
 }
 
+const char *abl_dtype(int i)
+{
+    if (i == ABL_NO_DTYPE)
+        return "";
+    for (int t = 0; t < N_DTYPES; t++)
+        if ((int)dtype_of((enum dtype)t) == i)
+            return types[t].name;
+    return NULL;
+}
+
 void describe_types(const struct call *f, int arg, struct abl_tensor *to)
 {
     to->dtype = dtype_of((enum dtype)f->type[arg]);
@@ -153,6 +163,18 @@ const char *abl_backend(int i)
     while (*b && i-- > 0)
         b++;
     return *b && i <= 0 ? (*b)->name : NULL;
+}
+
+const char *abl_backend_dtype(const char *backend)
+{
+    const struct backend *b = IS_NULL(backend, "backend") ? NULL : find_backend(backend);
+    return b ? types[b->type].name : NULL;
+}
+
+const char *abl_backend_machine(const char *backend)
+{
+    const struct backend *b = IS_NULL(backend, "backend") ? NULL : find_backend(backend);
+    return b ? b->machine->name : NULL;
 }
 
 const char *abl_unavailable(const char *backend)

@@ -157,6 +157,8 @@ static void names(void)
     REFUSES(abl_unavailable, backend, strcmp(abl_unavailable(NULL), abl_error()) == 0);
     REFUSES(abl_use, backend, abl_use(NULL, 0) == -1);
     REFUSES(abl_device, backend, !abl_device(NULL));
+    REFUSES(abl_backend_dtype, backend, !abl_backend_dtype(NULL));
+    REFUSES(abl_backend_machine, backend, !abl_backend_machine(NULL));
     REFUSES(abl_kernel, op, !abl_kernel(NULL, "ref64", 0));
     REFUSES(abl_kernel, backend, !abl_kernel("relu", NULL, 0));
     REFUSES(abl_source, op, !abl_source(NULL));

@@ -195,7 +195,7 @@ class Op:
         given = {name: numbers(name, array) for name, array in arrays.items()}
         double = any(a.dtype == np.float64 for a in given.values())
         backend = backend or ("ref64" if double else "ref32")
-        dtype = "bf16" if backend.endswith("bf16") else "fp64" if backend == "ref64" else "fp32"
+        dtype = _table.stored(backend)
         words, few = self._place(given, {"dtype": dtype})
         with said(words):
             return self._run(Case(words, few), given, backend, kernel)

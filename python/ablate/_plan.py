@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _table
-from ._library import Error, Handle, call, lib
+from ._library import Error, Handle, call, lib, texts
 from ._table import INPUT, OUTPUT, SAVED
 
 FORWARD, BACKWARD = range(2)
-BACKENDS = {("cpu", "fp64"): "ref64", ("cpu", "fp32"): "ref32", ("cpu", "bf16"): "ref_bf16",
-            ("cuda", "fp32"): "gpu32", ("cuda", "bf16"): "gpu_bf16"}
+# By the machine, which is named as a device's kind is, "cpu" or "cuda", and the type.
+BACKENDS = {(call("abl_backend_machine", b), call("abl_backend_dtype", b)): b
+            for b in texts("abl_backend")}
 _run = lib.abl_call_run_trusted
 
 

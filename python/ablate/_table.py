@@ -4,11 +4,11 @@ import ctypes
 import functools
 from typing import Any, NamedTuple
 
-from ._library import CParam, CTensor, Error, call, texts
+from ._library import CParam, CTensor, Error, call, lib, texts
 
 INPUT, OUTPUT, SAVED = range(3)
 ROLES = "in", "out", "saved"
-DTYPES = "", "fp64", "fp32", "bf16", "fp16", "int64", "uint8"
+DTYPES = texts("abl_dtype")  # "", "fp64", "fp32", ...
 
 
 class Parameter(NamedTuple):
@@ -120,6 +120,13 @@ def op_tensors(op: str) -> list[Tensor]:
 def words_tensors(words: str) -> list[Tensor]:
     """The tensors of the case of these words, with sizes."""
     return _list(CTensor, _tensor, "abl_words_tensor", words)
+
+
+def stored(backend: str) -> str:
+    """The type in which a backend stores tensors; an Error where there is no such backend."""
+    if (dtype := call("abl_backend_dtype", backend)) is None:
+        raise Error(lib.abl_error().decode())
+    return dtype
 
 
 @functools.lru_cache(maxsize=None)

@@ -25,7 +25,7 @@ def _judge(op: str, backend: str, kernel: str) -> tuple[int, int, str]:
     why = ""
     for i in range(_TRIES):
         try:
-            case = _drawn(op, i, "bf16" if backend.endswith("bf16") else "fp32")
+            case = _drawn(op, i, _table.stored(backend))
             rows = Rows(call("abl_judge", case, backend, kernel, _PARITY)).rows()
         except Error as error:
             why = str(error)

@@ -65,10 +65,10 @@ static abl_case *case_new(const char *words)
 
 abl_case *abl_case_new(const char *words)
 {
-    if (IS_NULL(words, "string of words") || call_begin())
+    if (IS_NULL(words, "string of words") || lock_library())
         return NULL;
     abl_case *c = case_new(words);
-    call_end();
+    unlock_library();
     return c;
 }
 
@@ -113,11 +113,11 @@ int abl_tensor(const abl_case *c, int i, struct abl_tensor *to)
 
 void abl_draw(abl_case *c, uint64_t seed, int nonzero_state)
 {
-    if (IS_NULL(c, "case") || call_begin())
+    if (IS_NULL(c, "case") || lock_library())
         return;
     case_changed(c);
     tensors_draw(c->t, &c->trial.call, seed, nonzero_state);
-    call_end();
+    unlock_library();
 }
 
 /* What a function of the library is given, or gives: n doubles, or n bytes. */
@@ -225,7 +225,7 @@ int choose_kernel(struct call *f, const char *name)
 }
 
 /* The backend and kernel for a case; nonzero after err_set(). */
-static int place(const struct trial *t, const char *backend, const char *kernel, struct run *to)
+static int run_for(const struct trial *t, const char *backend, const char *kernel, struct run *to)
 {
     const struct backend *b = find_backend(backend);
 
@@ -297,7 +297,7 @@ static abl_result *run_case(const abl_case *c, const char *backend, const char *
                             const struct run *with)
 {
     struct run run;
-    abl_result *r = place(&c->trial, backend, kernel, &run) ? NULL : result_new(c);
+    abl_result *r = run_for(&c->trial, backend, kernel, &run) ? NULL : result_new(c);
 
     if (!r)
         return NULL;
@@ -318,20 +318,20 @@ static abl_result *run_case(const abl_case *c, const char *backend, const char *
 
 abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, int repeats)
 {
-    if (IS_NULL(c, "case") || IS_NULL(backend, "backend") || call_begin())
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend") || lock_library())
         return NULL;
     abl_result *r = run_case(c, backend, kernel, &(struct run){.repeats = repeats});
-    call_end();
+    unlock_library();
     return r;
 }
 
 abl_result *abl_forward(const abl_case *c, const char *backend, const char *kernel, int repeats)
 {
-    if (IS_NULL(c, "case") || IS_NULL(backend, "backend") || call_begin())
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend") || lock_library())
         return NULL;
     abl_result *r =
         run_case(c, backend, kernel, &(struct run){.repeats = repeats, .forward_only = 1});
-    call_end();
+    unlock_library();
     return r;
 }
 
@@ -458,7 +458,7 @@ static abl_verdicts *judge_case(const abl_case *c, const char *backend, const ch
                                 int checks)
 {
     struct run run;
-    abl_verdicts *v = place(&c->trial, backend, kernel, &run) ? NULL : verdicts_new();
+    abl_verdicts *v = run_for(&c->trial, backend, kernel, &run) ? NULL : verdicts_new();
     struct tensors *inputs = v ? case_rounded(c) : NULL;
 
     if (!inputs || judge(&run, inputs, checks, &v->list)) {
@@ -477,10 +477,10 @@ abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kern
     if (checks & ~known)
         return err_null("abl_judge: there are no checks %d, only sums of %d, %d and %d", checks,
                         ABL_PARITY, ABL_PROPERTIES, ABL_DIFFERENCES);
-    if (call_begin())
+    if (lock_library())
         return NULL;
     abl_verdicts *v = judge_case(c, backend, kernel, checks);
-    call_end();
+    unlock_library();
     return v;
 }
 
@@ -500,12 +500,12 @@ struct answer *answer_of(abl_case *c)
 static int expected(abl_case *c, const char *name, void *values, struct array a)
 {
     int grad, arg = find(&c->trial, name, 1, a, &grad);
-    if (arg < 0 || call_begin())
+    if (arg < 0 || lock_library())
         return -1;
     const int e = !answer_of(c);
     if (!e)
         memcpy(values, tensors_values(c->answer->truth.oracle, arg, grad), array_bytes(a));
-    call_end();
+    unlock_library();
     return e ? -1 : 0;
 }
 
@@ -534,11 +534,11 @@ static int would_pass(abl_case *c, const char *name, const double *values, struc
 
 int abl_would_pass(abl_case *c, const char *name, const double *values, int64_t n)
 {
-    if (NO_ARRAY(c, "case") || call_begin())
+    if (NO_ARRAY(c, "case") || lock_library())
         return -1;
     const int passes = would_pass(c, name, values, (struct array){0, n});
     const int stopped = watch_stopped();
-    call_end();
+    unlock_library();
     return stopped ? -1 : passes;
 }
 
@@ -586,10 +586,10 @@ static abl_verdicts *judge_result(abl_case *c, const abl_result *r)
 
 abl_verdicts *abl_judge_result(abl_case *c, const abl_result *r)
 {
-    if (IS_NULL(c, "case") || IS_NULL(r, "result") || call_begin())
+    if (IS_NULL(c, "case") || IS_NULL(r, "result") || lock_library())
         return NULL;
     abl_verdicts *v = judge_result(c, r);
-    call_end();
+    unlock_library();
     return v;
 }
 

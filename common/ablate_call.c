@@ -110,12 +110,12 @@ abl_call *abl_call_new(const char *words, const char *backend, int device, const
     if (IS_NULL(words, "string of words") || IS_NULL(backend, "backend"))
         return NULL;
     const struct backend *b = find_backend(backend);
-    if (!b || call_begin())
+    if (!b || lock_library())
         return NULL;
     const char *no = b->machine->device.unavailable();
     abl_call *c =
         no ? err_null("%s cannot run here: %s", b->name, no) : call_new(words, b, device, kernel);
-    call_end();
+    unlock_library();
     return c;
 }
 
@@ -186,8 +186,8 @@ static int used(const struct call *f, enum pass p, int arg, int grad, int *writt
 }
 
 /* Places what the caller gives in f, and lists it; returns the number, or -1 after err_set(). */
-static int place(const abl_call *c, enum pass p, void *const *tensors, void *const *gradients,
-                 struct call *f, struct range list[2 * MAX_ARGS + 1])
+static int take_tensors(const abl_call *c, enum pass p, void *const *tensors,
+                        void *const *gradients, struct call *f, struct range list[2 * MAX_ARGS + 1])
 {
     int n = 0;
 
@@ -213,7 +213,7 @@ static int place(const abl_call *c, enum pass p, void *const *tensors, void *con
 }
 
 /* The workspace as well. */
-static int place_work(const abl_call *c, enum pass p, void *work, int64_t bytes, struct call *f)
+static int take_work(const abl_call *c, enum pass p, void *work, int64_t bytes, struct call *f)
 {
     if (!c->bytes[p])
         return 0;
@@ -242,7 +242,7 @@ static int check_overlaps(const abl_call *c, const struct range *r, int n)
     return 0;
 }
 
-static int check_places(const abl_call *c, const struct range *r, int n, void *stream)
+static int check_ranges(const abl_call *c, const struct range *r, int n, void *stream)
 {
     const struct backend *b = c->call.backend;
     const char *why;
@@ -268,10 +268,10 @@ static int run(const abl_call *c, struct call *f, enum pass p, void *stream)
         void *products = f->kernel->products ? (char *)f->work + c->work[p] : NULL;
         e = b->machine->lending.pass_on(f, p, stream, products);
     } else {
-        if (call_begin())
+        if (lock_library())
             return -1;
         e = call_pass(f, p);
-        call_end();
+        unlock_library();
     }
     return e ? err_set("%s on %s, kernel %s, %s: %s", f->op->name, b->name, f->kernel->name,
                        pass_names[p], b->machine->strerror(e))
@@ -295,12 +295,12 @@ int abl_call_run(const abl_call *c, enum abl_pass pass, void *const *tensors,
         (p == BACKWARD && IS_NULL(gradients, "list of gradients")) || !has_pass(c, p))
         return -1;
     struct call f = c->call;
-    int n = place(c, p, tensors, gradients, &f, list);
-    if (n < 0 || place_work(c, p, workspace, bytes, &f))
+    int n = take_tensors(c, p, tensors, gradients, &f, list);
+    if (n < 0 || take_work(c, p, workspace, bytes, &f))
         return -1;
     if (f.work)
         list[n++] = (struct range){f.work, (char *)f.work + c->bytes[p], -1, 0, 1};
-    if (check_overlaps(c, list, n) || check_places(c, list, n, stream))
+    if (check_overlaps(c, list, n) || check_ranges(c, list, n, stream))
         return -1;
     return run(c, &f, p, stream);
 }
@@ -325,8 +325,8 @@ int abl_call_run_trusted(const abl_call *c, const struct abl_block *block)
         return -1;
     struct call f = c->call;
     void *const *tensors = (void *const *)(block + 1);
-    if (place(c, p, tensors, tensors + c->n, &f, list) < 0 ||
-        place_work(c, p, block->workspace, block->bytes, &f))
+    if (take_tensors(c, p, tensors, tensors + c->n, &f, list) < 0 ||
+        take_work(c, p, block->workspace, block->bytes, &f))
         return -1;
     return run(c, &f, p, block->stream);
 }

@@ -28,10 +28,10 @@ static abl_campaign *campaign_of(const char *words)
 
 abl_campaign *abl_campaign_new(const char *words)
 {
-    if (IS_NULL(words, "string of words") || call_begin())
+    if (IS_NULL(words, "string of words") || lock_library())
         return NULL;
     abl_campaign *c = campaign_of(words);
-    call_end();
+    unlock_library();
     return c;
 }
 
@@ -58,10 +58,10 @@ const char *abl_campaign_words(abl_campaign *campaign, int64_t i)
         return NULL;
     if (i < 0)
         return err_null("abl_campaign_words: there is no case %lld", (long long)i);
-    if (call_begin())
+    if (lock_library())
         return NULL;
     const int e = campaign_trial(&campaign->c, i, &campaign->t);
-    call_end();
+    unlock_library();
     return e ? NULL : campaign->t.text;
 }
 
@@ -71,12 +71,12 @@ int abl_campaign_smaller(abl_campaign *campaign, const char *words, int k, char 
         IS_NULL(to, "destination"))
         return -1;
     struct trial of;
-    if (call_begin())
+    if (lock_library())
         return -1;
     const int e = words_parse(words, &of);
     const int same = !e && of.call.op == campaign->c.asked.call.op;
     const int made = same ? campaign_smaller(&campaign->c, &of, k, &campaign->t) : 0;
-    call_end();
+    unlock_library();
     if (e || !made)
         return e      ? -1
                : same ? 1

@@ -131,10 +131,10 @@ static int write_dump(const char *file, const abl_case *c, const abl_result *con
 int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
               const abl_verdicts *v)
 {
-    if (IS_NULL(file, "name of the file") || IS_NULL(c, "case") || call_begin())
+    if (IS_NULL(file, "name of the file") || IS_NULL(c, "case") || lock_library())
         return -1;
     int e = write_dump(file, c, results, n, v);
-    call_end();
+    unlock_library();
     return e;
 }
 
@@ -231,7 +231,7 @@ static int with_group(const char *file, const char *group, int (*read)(hid_t gro
                       void *data)
 {
     int e;
-    if (call_begin())
+    if (lock_library())
         return -1;
     H5E_BEGIN_TRY
     {
@@ -248,7 +248,7 @@ static int with_group(const char *file, const char *group, int (*read)(hid_t gro
             H5Fclose(f);
     }
     H5E_END_TRY
-    call_end();
+    unlock_library();
     return e;
 }
 

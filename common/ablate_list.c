@@ -182,10 +182,10 @@ const char *abl_unavailable(const char *backend)
     if (IS_NULL(backend, "backend"))
         return err_text();
     const struct backend *b = find_backend(backend);
-    if (!b || call_begin())
+    if (!b || lock_library())
         return err_text();
     const char *why = backend_unavailable(b);
-    call_end();
+    unlock_library();
     return why;
 }
 
@@ -194,10 +194,10 @@ int abl_use(const char *backend, int number)
     if (IS_NULL(backend, "backend"))
         return -1;
     const struct backend *b = find_backend(backend);
-    if (!b || call_begin())
+    if (!b || lock_library())
         return -1;
     const char *why = backend_use(b, number);
-    call_end();
+    unlock_library();
     return why ? err_set("%s: device %d: %s", backend, number, why) : 0;
 }
 
@@ -206,10 +206,10 @@ const char *abl_device(const char *backend)
     if (IS_NULL(backend, "backend"))
         return NULL;
     const struct backend *b = find_backend(backend);
-    if (!b || call_begin())
+    if (!b || lock_library())
         return NULL;
     const char *device = backend_device(b);
-    call_end();
+    unlock_library();
     return device;
 }
 

@@ -48,7 +48,7 @@ static void prepare_once(void)
 }
 
 /* A fork is prepared for before the lock is first taken, and before the first parallel region. */
-int call_begin_free(void)
+int lock_library_to_free(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (pthread_once(&once, prepare_once) || unprepared)
@@ -58,17 +58,17 @@ int call_begin_free(void)
     return 0;
 }
 
-int call_begin(void)
+int lock_library(void)
 {
-    if (call_begin_free())
+    if (lock_library_to_free())
         return -1;
     if (!watch_stopped())
         return 0;
-    call_end();
+    unlock_library();
     return -1;
 }
 
-void call_end(void)
+void unlock_library(void)
 {
     locale_end(own);
     let_others_call();

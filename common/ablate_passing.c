@@ -60,11 +60,11 @@ static const char *passing_of(abl_case *c, const char *names, const abl_result *
 
 const char *abl_passing(abl_case *c, const char *results, const abl_result *as)
 {
-    if (IS_NULL(c, "case") || call_begin())
+    if (IS_NULL(c, "case") || lock_library())
         return NULL;
     const char *text = passing_of(c, results, as);
     const int stopped = watch_stopped();
-    call_end();
+    unlock_library();
     return stopped ? NULL : text;
 }
 

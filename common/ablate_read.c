@@ -52,7 +52,7 @@ abl_dump *abl_dump_open(const char *file)
         return err_null("%s: %s", file, why ? why : "no memory to read it");
     snprintf(d->name, sizeof d->name, "%s", file);
     d->file = -1;
-    if (call_begin()) {
+    if (lock_library()) {
         free(d);
         return NULL;
     }
@@ -68,7 +68,7 @@ abl_dump *abl_dump_open(const char *file)
         }
     }
     H5E_END_TRY
-    call_end();
+    unlock_library();
     if (d->file >= 0)
         return d;
     free(d);
@@ -77,10 +77,10 @@ abl_dump *abl_dump_open(const char *file)
 
 void abl_dump_free(abl_dump *d)
 {
-    if (d && !call_begin_free()) {
+    if (d && !lock_library_to_free()) {
         H5Fclose(d->file);
         forget(&d->last);
-        call_end();
+        unlock_library();
     }
     free(d);
 }
@@ -91,7 +91,7 @@ static int64_t with_object(const abl_dump *d, const char *path,
 {
     int64_t e = -1;
 
-    if (call_begin())
+    if (lock_library())
         return -1;
     H5E_BEGIN_TRY
     {
@@ -104,7 +104,7 @@ static int64_t with_object(const abl_dump *d, const char *path,
             H5Oclose(object);
     }
     H5E_END_TRY
-    call_end();
+    unlock_library();
     return e;
 }
 

@@ -157,10 +157,10 @@ static int set_words(abl_result *r, const char *words)
 
 int abl_result_rounds(abl_result *r, const char *words)
 {
-    if (IS_NULL(r, "result") || IS_NULL(words, "string of words") || call_begin())
+    if (IS_NULL(r, "result") || IS_NULL(words, "string of words") || lock_library())
         return -1;
     const int e = set_words(r, words);
-    call_end();
+    unlock_library();
     return e;
 }
 

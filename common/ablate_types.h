@@ -65,12 +65,12 @@ struct abl_verdicts {
     char name[48];
 };
 
-/* Around what runs, reads files, or uses what the process shares: one call at a time.  call_begin()
- * waits for another thread's call; nonzero after err_set(), and then call_end() must not follow. */
-int call_begin(void);
+/* Around what runs, reads files, or uses what the process shares: one call at a time.  lock_library()
+ * waits for another thread's call; nonzero after err_set(), and then unlock_library() must not follow. */
+int lock_library(void);
 /* The same around what gives something back, which nobody asks to end early. */
-int call_begin_free(void);
-void call_end(void);
+int lock_library_to_free(void);
+void unlock_library(void);
 
 /* By its name; NULL after err_set(). */
 const struct op *find_op(const char *name);

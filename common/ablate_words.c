@@ -71,10 +71,10 @@ int abl_words_tensor(const char *words, int i, struct abl_tensor *to)
     if (IS_NULL(words, "string of words") || IS_NULL(to, "destination"))
         return -1;
     struct trial trial;
-    if (call_begin())
+    if (lock_library())
         return -1;
     const int e = words_parse(words, &trial);
-    call_end();
+    unlock_library();
     return e ? -1 : i < 0 ? 1 : call_tensor(&trial.call, i, to);
 }
 
@@ -86,10 +86,10 @@ int abl_random(const char *op, uint64_t seed, int64_t i, char *words, int64_t si
     const struct random r = {.seed = seed, .only = only};
     struct trial trial;
 
-    if ((op && !only) || call_begin())
+    if ((op && !only) || lock_library())
         return -1;
     const int e = random_trial(&r, i, &trial);
-    call_end();
+    unlock_library();
     if (e)
         return -1;
     if (size <= (int64_t)strlen(trial.text))

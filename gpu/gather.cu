@@ -1,6 +1,6 @@
 /* Gathers the elements that a sample takes of a tensor (common/call/sample.h):
  *
- *     few[i] = (double)x[place_of(i)]
+ *     few[i] = (double)x[map_index(i)]
  *
  * One thread per element of the cut tensor.  The places are scattered, so that each load is one
  * sector of memory; the tensor x may have any size. */
@@ -13,7 +13,7 @@ extern "C" {
 enum { THREADS = 256 };
 
 /* Elements of the cut tensor. */
-static int64_t count(const cut_places &at)
+static int64_t count(const cut_map &at)
 {
     int64_t n = 1;
     for (int k = 0; k < at.rank; k++)
@@ -34,15 +34,15 @@ static __device__ double value(const T *x)
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    gather_kernel(double *few, const T *x, cut_places at, int64_t n)
+    gather_kernel(double *few, const T *x, cut_map at, int64_t n)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n)
-        few[i] = value(x + place_of(&at, i));
+        few[i] = value(x + map_index(&at, i));
 }
 
 template <typename T>
-static int gather_all(const struct call *f, double *few, const void *x, const cut_places &at)
+static int gather_all(const struct call *f, double *few, const void *x, const cut_map &at)
 {
     const int64_t n = count(at);
     const unsigned blocks = ceil_div(n, THREADS);
@@ -51,7 +51,7 @@ static int gather_all(const struct call *f, double *few, const void *x, const cu
 }
 
 static int gather(const struct call *f, enum dtype type, double *few, const void *x,
-                  const cut_places &at)
+                  const cut_map &at)
 {
     switch (type) {
 #define CASE(T)                                                                                    \
@@ -69,7 +69,7 @@ struct gathered {
 };
 
 /* The places, by rows that are on the device. */
-static cut_places on_device(cut_places at, const struct sample *s, const struct gathered *there)
+static cut_map on_device(cut_map at, const struct sample *s, const struct gathered *there)
 {
     for (int k = 0; k < at.rank; k++)
         if (at.row[k])
@@ -80,7 +80,7 @@ static cut_places on_device(cut_places at, const struct sample *s, const struct 
 int gpu_gather(const struct call *whole, const struct sample *s, const char *axes, int arg,
                int grad, double *few)
 {
-    const cut_places at = sample_places(whole, s, axes, arg);
+    const cut_map at = sample_map(whole, s, axes, arg);
     const size_t bytes = count(at) * sizeof *few;
     const void *x = (grad ? whole->grad : whole->arg)[arg];
     const cudaStream_t stream = gpu_stream(whole);

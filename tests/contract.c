@@ -176,7 +176,7 @@ static int twice_relu(const struct call *f, enum pass p)
     struct call part = *f;
     const struct unary *a = ARGS(f, unary), *g = GRADS(f, unary);
 
-    call_place(&part, op_find("relu"), a, g, NULL);
+    call_as(&part, op_find("relu"), a, g, NULL);
     part.kernel = impl_choose(&part, NULL).kernel;
     int e = part.kernel ? call_pass(&part, p) : -1;
     double *result = p == FORWARD ? a->y : g->x;

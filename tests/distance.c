@@ -101,7 +101,7 @@ static void slices(void)
 
     for (int64_t i = 0; i < s.n; i++) {
         const int64_t at = slice_at(&s, i, &fixed);
-        values_place(&f, arg, at, fixed, text, sizeof text);
+        values_slice(&f, arg, at, fixed, text, sizeof text);
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s", text);
     }
     ok(!e && s.n == 6 + 2 + 3 + 4, "%lld slices: %s", (long long)s.n, all);

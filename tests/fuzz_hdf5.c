@@ -99,7 +99,7 @@ static int make_seeds(void)
 /* ---- the places that can be changed ---- */
 
 enum { MAX_PLACES = 512 };
-struct places {
+struct targets {
     char path[MAX_PLACES][96];
     H5O_type_t type[MAX_PLACES];
     int n;
@@ -107,7 +107,7 @@ struct places {
 
 static herr_t note(hid_t at, const char *name, const H5O_info_t *info, void *data)
 {
-    struct places *p = data;
+    struct targets *p = data;
     (void)at;
     if (p->n < MAX_PLACES) {
         snprintf(p->path[p->n], sizeof p->path[0], "%s", name);
@@ -229,7 +229,7 @@ static void write_attribute(hid_t at, const char *name)
     H5Tclose(type);
 }
 
-static void change_attribute(hid_t file, const struct places *p)
+static void change_attribute(hid_t file, const struct targets *p)
 {
     static const char *const ours[] = {"n_trials", "schema",  "device", "line",    "complete",
                                        "n_checks", "skipped", "name",   "unjudged"};
@@ -296,7 +296,7 @@ static void make_other(hid_t file, const char *path)
     H5Tclose(type);
 }
 
-static void change_object(hid_t file, const struct places *p)
+static void change_object(hid_t file, const struct targets *p)
 {
     static const char *const known[] = {"trial/0001/time",      "trial/0001/in/x",
                                         "trial/0001/ref64/out", "trial/0001/ref64/d/x",
@@ -320,7 +320,7 @@ static void change_object(hid_t file, const struct places *p)
 
 static void change_objects(const char *name)
 {
-    struct places *p = calloc(1, sizeof *p);
+    struct targets *p = calloc(1, sizeof *p);
     hid_t how = H5Pcreate(H5P_FILE_ACCESS), file;
 
     if (any(2)) /* attributes, and links, as later versions write them */

@@ -45,11 +45,11 @@ static uint64_t key_of(const struct op *o, int arg, int grad)
 /* The elements of a tensor that a cut of the case has. */
 static void fill_cut(const struct sampled *s, const struct cut *c, int arg, int grad, double *x)
 {
-    const struct cut_places at = sample_places(&s->call, &s->sample, c->axes, arg);
+    const struct cut_map at = sample_map(&s->call, &s->sample, c->axes, arg);
     const uint64_t key = key_of(s->call.op, arg, grad);
 
     for (int64_t i = 0; i < op_count(&c->call, arg); i++)
-        x[i] = element(key, place_of(&at, i));
+        x[i] = element(key, map_index(&at, i));
 }
 
 static struct tensors *cut_inputs(const struct sampled *s, const struct cut *c)

@@ -389,7 +389,7 @@ static int read_tensor(struct reader *r, int64_t i, uint64_t *offset)
 }
 
 /* Its data, from `from` on.  Where those of a tensor would be that cannot be read is no matter. */
-static int place(const struct reader *r, struct gguf_tensor *t, uint64_t from, uint64_t offset)
+static int locate(const struct reader *r, struct gguf_tensor *t, uint64_t from, uint64_t offset)
 {
     char its[NUMBER_TEXT], files[NUMBER_TEXT];
 
@@ -418,7 +418,7 @@ static int read_tensors(struct reader *r)
     const uint64_t ends = r->size - left(&r->c);
     const uint64_t from = (ends + r->alignment - 1) / r->alignment * r->alignment;
     for (int64_t i = 0; !e && i < n; i++)
-        e = place(r, &r->tensor[i], from, offset[i]);
+        e = locate(r, &r->tensor[i], from, offset[i]);
     const struct word *again = e ? NULL : twice(r->word, n);
     if (again)
         e = err_set("two tensors are called %s", word_text(again, text));

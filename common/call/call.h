@@ -169,8 +169,7 @@ struct call call_on(const struct call *f, const struct backend *b, const struct 
 /* Make it a call of another operation with the same sizes and choices, on the same backend, of no
  * kernel as yet; its tensors and gradients are those of o's argument structs, and it adds to
  * none. */
-void call_place(struct call *f, const struct op *o, const void *args, const void *grads,
-                void *work);
+void call_as(struct call *f, const struct op *o, const void *args, const void *grads, void *work);
 
 /* ---- backend.c: the kernels of an operation ---- */
 

@@ -17,7 +17,7 @@ struct own {
 };
 
 /* The place of b's on that device, or of the chosen one; or the place behind the last. */
-static int place_of(const struct own *all, int n, const struct backend *b, int device)
+static int find_own(const struct own *all, int n, const struct backend *b, int device)
 {
     int i = 0;
     while (i < n && !(all[i].open == b->machine->device.open &&
@@ -40,8 +40,8 @@ static struct own own_of(const struct backend *b, int device, int choose)
     if (!b->machine->device.open)
         return found;
     pthread_mutex_lock(&lock);
-    const int chosen = place_of(all.of, all.n, b, CHOSEN), on = device < 0 ? 0 : device;
-    const int i = choose && chosen < all.n ? chosen : place_of(all.of, all.n, b, on);
+    const int chosen = find_own(all.of, all.n, b, CHOSEN), on = device < 0 ? 0 : device;
+    const int i = choose && chosen < all.n ? chosen : find_own(all.of, all.n, b, on);
     if (i == MAX_OWN) {
         err_set("more than %d devices", MAX_OWN);
     } else if (i == all.n) {

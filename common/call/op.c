@@ -22,12 +22,12 @@ const struct op *op_find(const char *name)
     return NULL;
 }
 
-const struct param *op_param(const struct op *o, const char *name, int *place)
+const struct param *op_param(const struct op *o, const char *name, int *index)
 {
     for (int i = 0; i < o->n_params; i++)
         if (strcmp(o->param[i].name, name) == 0) {
-            if (place)
-                *place = i;
+            if (index)
+                *index = i;
             return &o->param[i];
         }
     return NULL;
@@ -79,15 +79,15 @@ const char *op_axis(const struct op *o, char letter)
     return "axis";
 }
 
-/* The place of a word in a list of them, or -1. */
-static int place_in(const char *list, const char *word, size_t n)
+/* The index of a word in a list of them, or -1. */
+static int index_in(const char *list, const char *word, size_t n)
 {
-    int place = 0;
+    int index = 0;
 
-    for (const char *at = list; at && *at; place++) {
+    for (const char *at = list; at && *at; index++) {
         const size_t length = strcspn(at, " ");
         if (length == n && memcmp(at, word, n) == 0)
-            return place;
+            return index;
         at += length + strspn(at + length, " ");
     }
     return -1;
@@ -110,9 +110,9 @@ unsigned op_stored_sites(const struct op *o)
 }
 
 /* Of either list, or -1. */
-static int site_place(const struct op *o, const char *word, size_t n)
+static int site_index(const struct op *o, const char *word, size_t n)
 {
-    const int stored = place_in(o->sites, word, n), declared = place_in(o->declared, word, n);
+    const int stored = index_in(o->sites, word, n), declared = index_in(o->declared, word, n);
     return stored >= 0 ? stored : declared >= 0 ? declared + words_in(o->sites) : -1;
 }
 
@@ -122,8 +122,8 @@ unsigned op_sites(const struct op *o, const char *words)
 
     for (const char *at = words ? words : ""; *at; at += strspn(at, " ")) {
         const size_t n = strcspn(at, " ");
-        const int place = site_place(o, at, n);
-        found |= place < 0 ? 0 : 1u << place;
+        const int index = site_index(o, at, n);
+        found |= index < 0 ? 0 : 1u << index;
         at += n;
     }
     return found;

@@ -158,11 +158,11 @@ int sample_cut(struct call *few, const struct call *whole, const struct sample *
     return op_complete(few) ? err_at("a sample of %s", whole->op->name) : 0;
 }
 
-struct cut_places sample_places(const struct call *whole, const struct sample *s, const char *axes,
-                                int arg)
+struct cut_map sample_map(const struct call *whole, const struct sample *s, const char *axes,
+                          int arg)
 {
     const char *shape = op_shape(whole, arg);
-    struct cut_places at = {.rank = (int)strlen(shape)};
+    struct cut_map at = {.rank = (int)strlen(shape)};
     int64_t stride = 1;
 
     for (int k = at.rank - 1; k >= 0; k--) {
@@ -193,14 +193,14 @@ void sample_gather(const struct call *whole, const struct sample *s, const char 
                    const void *all, void *few)
 {
     const int bytes = op_is_bytes(whole, arg);
-    const struct cut_places at = sample_places(whole, s, axes, arg);
+    const struct cut_map at = sample_map(whole, s, axes, arg);
     int64_t n = 1, last = at.rank ? at.length[at.rank - 1] : 1;
 
     for (int k = 0; k < at.rank; k++)
         n *= at.length[k];
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i += last) {
-        const int64_t from = place_of(&at, i);
+        const int64_t from = map_index(&at, i);
         const int64_t *row = at.rank ? at.row[at.rank - 1] : NULL;
         if (bytes)
             gather_bytes((const unsigned char *)all + from, (unsigned char *)few + i, row, last);

@@ -47,16 +47,16 @@ int sample_cut(struct call *few, const struct call *whole, const struct sample *
 /* Where the elements of a tensor of the cut call are in the whole: of each axis the length in the
  * cut tensor, the distance of two rows in the whole one, and the rows that are taken, NULL for all
  * of them. */
-struct cut_places {
+struct cut_map {
     int rank;
     int64_t length[MAX_RANK], stride[MAX_RANK];
     const int64_t *row[MAX_RANK];
 };
-struct cut_places sample_places(const struct call *whole, const struct sample *s, const char *axes,
-                                int arg);
+struct cut_map sample_map(const struct call *whole, const struct sample *s, const char *axes,
+                          int arg);
 
-/* The place of element i of the cut tensor. */
-static inline ON_HOST_AND_DEVICE int64_t place_of(const struct cut_places *at, int64_t i)
+/* The index of element i of the cut tensor in the whole. */
+static inline ON_HOST_AND_DEVICE int64_t map_index(const struct cut_map *at, int64_t i)
 {
     int64_t sum = 0;
 

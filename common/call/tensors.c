@@ -83,7 +83,7 @@ struct call call_on(const struct call *f, const struct backend *b, const struct 
     return c;
 }
 
-void call_place(struct call *f, const struct op *o, const void *args, const void *grads, void *work)
+void call_as(struct call *f, const struct op *o, const void *args, const void *grads, void *work)
 {
     memset(f->arg, 0, sizeof f->arg);
     memset(f->grad, 0, sizeof f->grad);

@@ -64,7 +64,7 @@ static int is_allowed(const struct allowed *may, double x)
 /* All digits of a whole number; of others the fewest, from 15 on, that give x again. */
 static void number_text(double x, char text[32])
 {
-    const locale_t was = locale_begin(); /* abl_set() comes here without call_begin() */
+    const locale_t was = locale_begin(); /* abl_set() comes here without lock_library() */
     int digits = 15;
 
     if (is_whole(x))
@@ -76,7 +76,7 @@ static void number_text(double x, char text[32])
     locale_end(was);
 }
 
-void values_place(const struct call *f, int arg, int64_t i, unsigned fixed, char *text, size_t size)
+void values_slice(const struct call *f, int arg, int64_t i, unsigned fixed, char *text, size_t size)
 {
     const char *shape = op_shape(f, arg);
     int rank = (int)strlen(shape);
@@ -98,7 +98,7 @@ void values_place(const struct call *f, int arg, int64_t i, unsigned fixed, char
 
 void values_index(const struct call *f, int arg, int64_t i, char *text, size_t size)
 {
-    values_place(f, arg, i, ~0u, text, size);
+    values_slice(f, arg, i, ~0u, text, size);
 }
 
 int values_check(const struct call *f, int arg, int grad, const char *place, const double *x)

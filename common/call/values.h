@@ -23,7 +23,7 @@ int values_check_bytes(const struct call *f, int arg, const char *place, const u
 void values_index(const struct call *f, int arg, int64_t i, char *text, size_t size);
 /* The same of all elements that are on the same places as element i on the axes whose bit is set in
  * `fixed`: "[2,:]". */
-void values_place(const struct call *f, int arg, int64_t i, unsigned fixed, char *text,
+void values_slice(const struct call *f, int arg, int64_t i, unsigned fixed, char *text,
                   size_t size);
 
 #endif

@@ -280,9 +280,9 @@ static void verdict_set(struct verdict *v, const struct distances *d, const stru
 }
 
 /* Where it is worst, and where it goes wrong. */
-static void place_verdict(struct verdict *v, const struct tensor_pair *pair, double most)
+static void locate_verdict(struct verdict *v, const struct tensor_pair *pair, double most)
 {
-    values_place(pair->call, pair->arg, v->at, v->fixed, v->worst, sizeof v->worst);
+    values_slice(pair->call, pair->arg, v->at, v->fixed, v->worst, sizeof v->worst);
     v->first_bad = v->pass ? -1 : first_bad_step(pair, most);
     if (!v->pass && v->first_bad < 0 && v->fixed != ALL_FIXED)
         v->first_bad = step_of(pair->call, pair->arg, v->at, v->fixed);
@@ -317,7 +317,7 @@ int check_whole(const char *check, const struct tensor_pair *pair, const struct 
         v->slices = 0;
     }
     if (!e)
-        place_verdict(v, pair, bits ? 0 : bound->of[BY_MAX]);
+        locate_verdict(v, pair, bits ? 0 : bound->of[BY_MAX]);
     distances_free(&d);
     return e ? -1 : 0;
 }
@@ -451,7 +451,7 @@ int check_within(const char *check, const struct tensor_pair *pair, struct bound
         if (!v->pass && right_but_overflow(pair, bounds))
             v->pass = v->unjudged = 1;
         note_unjudged(v, bound, d.whole.of[BY_MAX]);
-        place_verdict(v, pair, bound->of[BY_MAX]);
+        locate_verdict(v, pair, bound->of[BY_MAX]);
         e = power_find(&v->power, &d, bounds, pair->arg, pair->grad);
     }
     distances_free(&d);

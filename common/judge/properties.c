@@ -237,22 +237,22 @@ static int takes(const struct run *c, char axis, int64_t length)
     return !cut(c, axis, length, &f) && !impl_declines(&f);
 }
 
-/* Places of an axis with rows of so many bytes. */
-struct places {
+/* An interval of an axis with rows of so many bytes. */
+struct interval {
     struct extent axis;
     size_t row;
     int64_t from, length;
 };
 
-static struct places places(const struct call *whole, int arg, char axis, int64_t from,
-                            int64_t length)
+static struct interval interval_of(const struct call *whole, int arg, char axis, int64_t from,
+                                   int64_t length)
 {
     const struct extent a = extent(whole, arg, axis);
-    return (struct places){a, row_bytes(whole, arg, a), from, length};
+    return (struct interval){a, row_bytes(whole, arg, a), from, length};
 }
 
-/* Copy these places out of a whole tensor into a smaller one, or back (put). */
-static void part(void *some, void *whole, const struct places *p, int put)
+/* Copy this interval out of a whole tensor into a smaller one, or back (put). */
+static void part(void *some, void *whole, const struct interval *p, int put)
 {
     for (int64_t o = 0; some && whole && o < p->axis.outer; o++) {
         char *w = (char *)whole + (o * p->axis.length + p->from) * p->row;
@@ -277,7 +277,7 @@ static int share_new(const struct run *c, const struct tensors *inputs, char axi
     if (cut(c, axis, length, &h->call) || !(h->t = tensors_new(&h->call)))
         return -1;
     for (int i = 0; i < o->n_args; i++) {
-        const struct places p = places(&c->call, i, axis, from, length);
+        const struct interval p = interval_of(&c->call, i, axis, from, length);
         if (!(o->arg[i].flags & (IN | OUT)))
             continue;
         if (p.axis.length) {
@@ -316,7 +316,7 @@ static int check_alone(const struct run *c, const struct tensors *inputs,
         share_run(c, &last);
 
     FOR_RESULTS (&c->call, i, grad) {
-        const struct places p = places(&c->call, i, op_batch(&c->call), last.from, 1);
+        const struct interval p = interval_of(&c->call, i, op_batch(&c->call), last.from, 1);
         if (e || !p.axis.length)
             continue;
         void *of_all = malloc(op_count(&last.call, i) * tensors_each(&c->call, i));
@@ -366,8 +366,8 @@ static void join(const struct run *c, struct share *one, struct share *two, stru
 
     for (int i = 0; i < o->n_args; i++) {
         const char axis = op_time(&c->call);
-        const struct places first = places(&c->call, i, axis, one->from, one->length);
-        const struct places second = places(&c->call, i, axis, two->from, two->length);
+        const struct interval first = interval_of(&c->call, i, axis, one->from, one->length);
+        const struct interval second = interval_of(&c->call, i, axis, two->from, two->length);
         int64_t n = op_count(&c->call, i);
         loose[i] = o->blas;
         if (o->arg[i].flags & SAVED || !n)

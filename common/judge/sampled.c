@@ -121,12 +121,12 @@ static double largest(const double *x, int64_t n)
 }
 
 /* The place in the whole of the worst element, or slice, which the verdict has as one of the cut. */
-static void place_worst(const struct sampled *s, const struct cut *c,
-                        const struct tensor_pair *pair, struct verdict *v)
+static void locate_worst(const struct sampled *s, const struct cut *c,
+                         const struct tensor_pair *pair, struct verdict *v)
 {
-    const struct cut_places at = sample_places(&s->call, &s->sample, c->axes, pair->arg);
+    const struct cut_map at = sample_map(&s->call, &s->sample, c->axes, pair->arg);
 
-    values_place(&s->call, pair->arg, place_of(&at, v->at), v->fixed, v->worst, sizeof v->worst);
+    values_slice(&s->call, pair->arg, map_index(&at, v->at), v->fixed, v->worst, sizeof v->worst);
     v->judged = op_count(&c->call, pair->arg);
     v->elements = op_count(&s->call, pair->arg);
     if (op_time(&s->call) && strchr(c->axes, op_time(&s->call)))
@@ -170,7 +170,7 @@ int check_cut(const void *x, const struct sampled *s, int arg, int grad, struct 
     const struct tensor_pair pair = {&few, arg, grad, x, truth_wants(&c->truth, arg, grad)};
     if (check_within("parity", &pair, bounds, list))
         return -1;
-    place_worst(s, c, &pair, &list->v[list->n - 1]);
+    locate_worst(s, c, &pair, &list->v[list->n - 1]);
     return 0;
 }
 

@@ -88,7 +88,7 @@ static inline struct call e74_cell_call(const struct call *f, void *const dp[4],
                           dp && a->q ? dp[2] : NULL, dp && a->z ? dp[3] : NULL,
                           g->S0, g->U0, g->V0, g->W_r, g->out, g->S_T, g->U_T, NULL, NULL};
     // clang-format on
-    call_place(&c, &op_e74_cell, &ca, &cg, work);
+    call_as(&c, &op_e74_cell, &ca, &cg, work);
     return c;
 }
 

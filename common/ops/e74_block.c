@@ -55,7 +55,7 @@ static struct call norm_of(const struct call *f, const struct workspace *w)
     DIM(&c, 'R') = DIM(f, 'T') * DIM(f, 'B');
     DIM(&c, 'N') = DIM(f, 'D');
     c.real[NORM_EPS] = f->real[E74_EPS];
-    call_place(&c, &op_rmsnorm, &args, &grads, w->work);
+    call_as(&c, &op_rmsnorm, &args, &grads, w->work);
     return c;
 }
 
@@ -72,7 +72,7 @@ static struct call layer_of(const struct call *f, const struct workspace *w)
     // clang-format on
     struct call c = *f;
 
-    call_place(&c, &op_e74, &args, &grads, w->work);
+    call_as(&c, &op_e74, &args, &grads, w->work);
     return c;
 }
 
@@ -87,7 +87,7 @@ static struct call linear_of(const struct call *f, const struct workspace *w)
     DIM(&c, 'M') = DIM(f, 'T') * DIM(f, 'B');
     DIM(&c, 'C') = DIM(f, 'P');
     DIM(&c, 'D') = DIM(f, 'D');
-    call_place(&c, &op_linear, &args, &grads, w->work);
+    call_as(&c, &op_linear, &args, &grads, w->work);
     return c;
 }
 

@@ -26,12 +26,12 @@ struct picture {
     struct point *point;
     int n, all;         /* that are shown, and that there are */
     int x0, x1, y0, y1; /* decades of the axes */
-    struct place *label;
+    struct spot *label;
     int n_labels;
 };
 
 /* In the picture, in its units. */
-struct place {
+struct spot {
     double x, y;
 };
 
@@ -184,7 +184,7 @@ static void roofs(FILE *to, const struct picture *r)
 }
 
 /* Is a label there free of other labels and of points? */
-static int is_free(const struct picture *r, struct place at)
+static int is_free(const struct picture *r, struct spot at)
 {
     for (int i = 0; i < r->n_labels; i++)
         if (fabs(r->label[i].x - at.x) < 15 && fabs(r->label[i].y - at.y) < 11)
@@ -198,12 +198,12 @@ static int is_free(const struct picture *r, struct place at)
 /* The point's number beside it, where there is space; the table has it in any case. */
 static void label(FILE *to, struct picture *r, int i)
 {
-    static const struct place around[] = {{13, 0},   {-13, 0},   {0, -13}, {0, 13},
-                                          {12, -11}, {-12, -11}, {12, 11}, {-12, 11}};
+    static const struct spot around[] = {{13, 0},   {-13, 0},   {0, -13}, {0, 13},
+                                         {12, -11}, {-12, -11}, {12, 11}, {-12, 11}};
     const double x = x_of(r, r->point[i].x), y = y_of(r, r->point[i].y);
 
     for (size_t k = 0; k < COUNT(around); k++) {
-        const struct place at = {x + around[k].x, y + around[k].y};
+        const struct spot at = {x + around[k].x, y + around[k].y};
         if (!is_free(r, at))
             continue;
         r->label[r->n_labels++] = at;

@@ -104,7 +104,7 @@ void dots_write(FILE *to, struct dots_axis axis, const double *x, int n, double 
     fprintf(to, "\"/><path class=\"mean\" d=\"M%d 0v15\"/></svg>", dot_x(axis, mean));
 }
 
-static double place(const struct bar *b, double value)
+static double x_of(const struct bar *b, double value)
 {
     const double x = value / b->full;
     return isnan(x) || x < 0 ? 0 : x > 1 ? WIDTH : WIDTH * x;
@@ -112,7 +112,7 @@ static double place(const struct bar *b, double value)
 
 void bar_write(FILE *to, const struct bar *b, const char *label)
 {
-    const double end = place(b, b->value), from = place(b, b->from), until = place(b, b->to);
+    const double end = x_of(b, b->value), from = x_of(b, b->from), until = x_of(b, b->to);
 
     begin(to, "bar", label);
     fprintf(to, "<path class=\"%s\" d=\"M0 3H%.1fV13H0z\"/>", b->second ? "bar2" : "bar1", end);
@@ -122,7 +122,7 @@ void bar_write(FILE *to, const struct bar *b, const char *label)
     if (b->at > 0)
         fprintf(to,
                 "<path class=\"least\" d=\"M%.1f 0v16\"/><path class=\"mark\" d=\"M%.1f 0v16\"/>",
-                place(b, b->at), place(b, b->at));
+                x_of(b, b->at), x_of(b, b->at));
     if (b->value > b->full)
         fputs("<path class=\"cut\" d=\"M960 0l-16 16h14l16-16z\"/>", to);
     fputs("</svg>", to);

@@ -231,7 +231,7 @@ static int read_dataset(const struct trial *trial, int arg, hid_t d, const char 
 }
 
 /* "model.h5:/layer3/W_k" */
-static void place_of(const char *where, const char *name, char *place, size_t size)
+static void path_of(const char *where, const char *name, char *place, size_t size)
 {
     snprintf(place, size, "%s%s%s", where, where[strlen(where) - 1] == '/' ? "" : "/", name);
 }
@@ -265,7 +265,7 @@ static int refuse_nearly(const struct trial *trial, hid_t group, const char *whe
         for (int i = 0; i < o->n_args; i++)
             if (o->arg[i].flags & IN && tensors_values(t, i, 0) && !(from->given >> i & 1) &&
                 nearly(name, o->arg[i].name)) {
-                place_of(where, name, place, sizeof place);
+                path_of(where, name, place, sizeof place);
                 return err_set("%s is no input of %s, but nearly its %s: rename one of them, or "
                                "take it out of the group",
                                place, o->name, o->arg[i].name);
@@ -291,7 +291,7 @@ static int read_group(const struct trial *trial, hid_t group, const char *where,
         if (H5Lexists(group, name, H5P_DEFAULT) <= 0)
             continue;
         from->given |= UINT64_C(1) << i;
-        place_of(where, name, place, sizeof place);
+        path_of(where, name, place, sizeof place);
         hid_t d = H5Dopen2(group, name, H5P_DEFAULT);
         if (d < 0) {
             e = err_set("%s is no dataset", place);
@@ -470,6 +470,6 @@ void input_origin(const struct trial *trial, const struct origin *from, int arg,
         snprintf(text, size, "%s:%s", trial->file, name);
     } else {
         group_text(trial, where, sizeof where);
-        place_of(where, trial->call.op->arg[arg].name, text, size);
+        path_of(where, trial->call.op->arg[arg].name, text, size);
     }
 }

@@ -126,7 +126,7 @@ static int put_counts(hid_t trial, const struct check_row *row, int n)
 }
 
 /* A trial of a file that is written, and HDF5's descriptor, once more. */
-struct place {
+struct open_trial {
     hid_t file, trial;
     int fd;
 };
@@ -134,7 +134,7 @@ struct place {
 enum { SLACK_BYTES = 1 << 16 }; /* what HDF5 may take for groups and attributes */
 
 /* Space for a table of n rows, with its texts. */
-static int reserve_rows(const struct place *at, const struct check_row *row, int n)
+static int reserve_rows(const struct open_trial *at, const struct check_row *row, int n)
 {
     int64_t bytes = SLACK_BYTES;
 
@@ -149,7 +149,7 @@ static int reserve_rows(const struct place *at, const struct check_row *row, int
 }
 
 /* The new table takes the old one's place once it is on disk. */
-static int replace(const struct place *at, const hid_t made[2])
+static int replace(const struct open_trial *at, const hid_t made[2])
 {
     static const char *const name[2] = {"check", "verdict"};
     const hid_t trial = at->trial;
@@ -166,7 +166,7 @@ static int replace(const struct place *at, const hid_t made[2])
     return 0;
 }
 
-static int put(const struct place *at, hid_t type, const struct check_row *row, int n)
+static int put(const struct open_trial *at, hid_t type, const struct check_row *row, int n)
 {
     hid_t made[2] = {-1, -1};
     int e = reserve_rows(at, row, n) || make(at->trial, type, row, n, made) || replace(at, made) ||
@@ -185,7 +185,8 @@ static int put(const struct place *at, hid_t type, const struct check_row *row, 
     return disk_trim(at->file, at->fd);
 }
 
-static int add(const struct place *at, const struct verdicts *list, const struct programs *programs)
+static int add(const struct open_trial *at, const struct verdicts *list,
+               const struct programs *programs)
 {
     struct rows t = {.type = h5_row_type(check_columns, sizeof(struct check_row))};
     struct check_row *all = NULL;
@@ -215,7 +216,7 @@ int checks_add(const char *file, int i, const struct verdicts *list,
 
     H5E_BEGIN_TRY
     {
-        struct place at = {h5_open(file, H5F_ACC_RDWR), -1, -1};
+        struct open_trial at = {h5_open(file, H5F_ACC_RDWR), -1, -1};
         if (at.file < 0)
             err_set("cannot be written: %s", h5_reason());
         e = at.file < 0 || (at.fd = disk_own(at.file, file)) < 0 || !header_schema(at.file) ||

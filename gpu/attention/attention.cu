@@ -38,9 +38,9 @@ static size_t work(const struct call *f, enum pass p)
 }
 
 /* An element of a matrix [B,H,T,S]. */
-struct place {
+struct score_index {
     int64_t b, h, i, j;
-    __device__ __forceinline__ place(const attention_shape &n, int64_t at)
+    __device__ __forceinline__ score_index(const attention_shape &n, int64_t at)
     {
         j = at % n.S;
         i = at / n.S % n.T;
@@ -72,7 +72,7 @@ __global__ void scores_kernel(attention_shape n, const T *q, const T *k, const T
     const int64_t at = thread_index();
     if (at >= n.B * n.H * n.T * n.S)
         return;
-    const place p(n, at);
+    const score_index p(n, at);
     float x = -INFINITY;
     if (n.visible(p.i, p.j)) {
         const float qk = dot(q + n.query(p.b, p.i, p.h) * n.D, k + n.key(p.b, p.j, p.h) * n.D, n.D);
@@ -176,7 +176,7 @@ __global__ void slopes_kernel(attention_shape n, given<T> x, matrices m)
     const int64_t at = thread_index();
     if (at >= n.B * n.H * n.T * n.S)
         return;
-    const place p(n, at);
+    const score_index p(n, at);
     weights w = {0, 0, 0};
 
     if (n.visible(p.i, p.j)) {

@@ -73,7 +73,7 @@ static __device__ __forceinline__ void put_operand(const workspace<T> &w, int64_
 {
     const T high = storage<T>::narrow(x);
     w.operand[i] = high;
-    if (split_count<T>() == 2)
+    if constexpr (split_count<T>() == 2)
         w.operand[w.BD + i] = storage<T>::narrow(x - storage<T>::widen(high));
 }
 

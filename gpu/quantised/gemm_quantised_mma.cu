@@ -78,7 +78,7 @@ struct tiles {
 };
 
 /* The first row of W, and of x, of a tile. */
-struct place {
+struct first_rows {
     int64_t n;
     unsigned m;
 };
@@ -482,7 +482,7 @@ struct tile_of_warp {
     x_of_lane<S> x;
 
     __device__ __forceinline__ tile_of_warp(const products_of<bf16> &s, const packed_rows &rows,
-                                            const unsigned char *stages, const place &at)
+                                            const unsigned char *stages, const first_rows &at)
         : w{stages, {}}, scales{rows, {}, 0, false}, x(s, at.m)
     {
         #pragma unroll
@@ -553,7 +553,7 @@ static __device__ __forceinline__ void add_units(warp_sums<S> *sum, tile_of_warp
  * next: the other one may still be read. */
 template <typename S>
 static __device__ __forceinline__ void finish(const warp_sums<S> &sum, const products_of<bf16> &s,
-                                              const place &at, float *sums, int &part)
+                                              const first_rows &at, float *sums, int &part)
 {
     constexpr int EACH = 8 * S::COLUMNS * S::STEP;
     const int warp = (int)threadIdx.x / 32, g = fragment_row(), column = fragment_column();
@@ -610,7 +610,7 @@ __global__ void __launch_bounds__(S::THREADS, 16 / (S::WARPS * S::R))
     }
     for (unsigned tile = blockIdx.x; tile < t.all; tile += gridDim.x) {
         const unsigned l = t.matrix(tile);
-        const place at = {(int64_t)t.in_W(tile, l) * S::TILE, t.in_x(tile) * (8 * S::MT)};
+        const first_rows at = {(int64_t)t.in_W(tile, l) * S::TILE, t.in_x(tile) * (8 * S::MT)};
         products_of<bf16> of_l = s;
         packed_rows rows_of_l = rows;
         warp_sums<S> sum[S::ROUNDS] = {};

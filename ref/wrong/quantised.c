@@ -23,7 +23,7 @@ static void put_half(uint8_t *at, float d)
     at[1] = (uint8_t)(half.bits >> 8);
 }
 
-static int place_of_d(enum quantised format)
+static int offset_of_d(enum quantised format)
 {
     return format == Q6_K ? 208 : 0;
 }
@@ -43,7 +43,7 @@ static void low_bits_of_scales(enum quantised format, uint8_t *block)
 
 static void d_in_bf16(enum quantised format, uint8_t *block)
 {
-    uint8_t *at = block + place_of_d(format);
+    uint8_t *at = block + offset_of_d(format);
     put_half(at, from_bf16(to_bf16(half_at(at))));
 }
 

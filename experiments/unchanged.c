@@ -8,7 +8,7 @@
 
 #include <hdf5.h>
 
-#include "common/ablate_types.h"
+#include "common/api/api.h"
 #include "common/base/err.h"
 #include "common/base/h5.h"
 #include "common/base/quote.h"

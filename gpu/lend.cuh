@@ -1,4 +1,4 @@
-/* lend.cuh - passes on the caller's memory and stream (common/ablate_call.c).
+/* lend.cuh - passes on the caller's memory and stream (common/api/call.c).
  *
  * A lent context has no stream, no memory and no handle of its own, and is not changed by a pass.
  * The pass has a copy of it, with the caller's stream and workspace, and takes a handle of cuBLAS

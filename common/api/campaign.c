@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/ablate_types.h"
+#include "common/api/api.h"
 #include "common/base/err.h"
 #include "common/run/campaign.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/ablate_types.h"
+#include "common/api/api.h"
 
 /* Bytes of which each address is a multiple: loads of vectors and tensor maps need 16. */
 enum { ALIGNED = 16 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/ablate_types.h"
+#include "common/api/api.h"
 #include "common/base/err.h"
 #include "common/base/h5.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/ablate_types.h"
+#include "common/api/api.h"
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/quote.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/ablate_types.h"
+#include "common/api/api.h"
 #include "common/call/watch.h"
 
 /* "y d_x", blanks between them, as bits; NULL: all outputs and gradients.  Nonzero after err_set(). */

@@ -1,6 +1,6 @@
-/* ablate_types.h - what ablate.h's types are, for the files ablate*.c. */
-#ifndef ABLATE_TYPES_H
-#define ABLATE_TYPES_H
+/* api.h - what ablate.h's types are, for the files beside it. */
+#ifndef API_H
+#define API_H
 
 #include "common/ablate.h"
 #include "common/base/err.h"

@@ -11,7 +11,7 @@
 #include <hdf5.h>
 #include <hdf5_hl.h>
 
-#include "common/ablate_types.h"
+#include "common/api/api.h"
 #include "common/base/err.h"
 #include "common/base/file.h"
 #include "common/base/grow.h"

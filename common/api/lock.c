@@ -8,7 +8,7 @@
 #include <omp.h>
 #include <pthread.h>
 
-#include "common/ablate_types.h"
+#include "common/api/api.h"
 #include "common/base/locale.h"
 #include "common/call/watch.h"
 

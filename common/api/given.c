@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/ablate_types.h"
+#include "common/api/api.h"
 #include "common/base/err.h"
 #include "common/base/types.h"
 

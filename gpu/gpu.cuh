@@ -94,8 +94,27 @@ int gpu_gather(const struct call *whole, const struct sample *s, const char *axe
     extern "C" const struct impl *const gpu_##op[];                                                \
     const struct impl *const gpu_##op[] = {__VA_ARGS__ NULL}
 
-/* Instantiates, for each type, a template struct that has the kernel of one file for the list in
- * another: template <typename T> struct OWNER { static const struct impl kernel; }; */
+/* Defines KERNEL_impl<T>, a kernel for each type; the members of struct impl from `idea` on follow, by
+ * name. */
+#define GPU_KERNEL(kernel_, ...)                                                                   \
+    template <typename T>                                                                          \
+    static const struct impl kernel_##_impl = {                                                    \
+        .name = #kernel_, .type = storage<T>::TYPE, __VA_ARGS__}
+/* The same of one for T alone, with a name of its own for a list in another file. */
+#define GPU_KERNEL_FOR(T, variable, kernel_, ...)                                                  \
+    const struct impl variable = {.name = #kernel_, .type = storage<T>::TYPE, __VA_ARGS__}
+/* The same of one for each type that is listed in another file: OWNER<T>::kernel, which GPU_KERNEL_IN() declares. */
+#define GPU_KERNEL_IN(owner)                                                                       \
+    template <typename T>                                                                          \
+    struct owner {                                                                                 \
+        static const struct impl kernel;                                                           \
+    }
+#define GPU_KERNEL_OF(owner, kernel_, ...)                                                         \
+    template <typename T>                                                                          \
+    const struct impl owner<T>::kernel = {                                                         \
+        .name = #kernel_, .type = storage<T>::TYPE, __VA_ARGS__                                    \
+    };                                                                                             \
+    GPU_INSTANCES(owner)
 #define GPU_INSTANCES(owner) GPU_TYPES(GPU_INSTANCE, owner)
 #define GPU_INSTANCE(T, owner) template struct owner<T>;
 

@@ -94,7 +94,7 @@ static int allocates(const struct call *)
 
 static void refused(int (*pass)(const struct call *), const char *what)
 {
-    const struct impl kernel = {.name = "refused", .idea = "", .type = F32, .pass = {pass, pass}};
+    const struct impl kernel = {.name = "refused", .type = F32, .idea = "", .pass = {pass, pass}};
     struct call f = {};
     void *recorded = NULL;
     f.backend = gpu, f.kernel = &kernel, f.context = context_of(gpu);
@@ -138,7 +138,7 @@ static int trapped(const struct call *f)
 
 static void lost(void)
 {
-    static const struct impl kernel = {.name = "trap", .idea = "", .type = F32, .pass = {trapped, trapped}};
+    static const struct impl kernel = {.name = "trap", .type = F32, .idea = "", .pass = {trapped, trapped}};
     static const volatile int go_on = 0;
     trial_step *const quiet = [](const char *, void *) {};
     struct experiment x;

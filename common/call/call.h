@@ -98,8 +98,8 @@ static inline void *work_rest(const struct work_arena *a)
  * error code for the machine's strerror. */
 struct impl {
     const char *name;
-    const char *idea; /* one line, for --list */
     enum dtype type;  /* it takes calls on backends of this type */
+    const char *idea; /* one line, for --list */
     int (*pass[N_PASSES])(const struct call *f);
     size_t (*work)(const struct call *f, enum pass p) OR_NONE; /* bytes, or NULL: none */
     const char *(*declines)(const struct call *f)OR_NONE;      /* NULL, or why not this case */

@@ -295,21 +295,10 @@ static int backward(const struct call *f)
     return n.sinks ? attention_dsinks(f, m.delta) : 0;
 }
 
-template <typename T>
-static const struct impl naive_impl = {.name = "naive",
-                                       .idea = "all scores in memory, a kernel for each formula",
-                                       .type = storage<T>::TYPE,
-                                       .pass = {forward<T>, backward<T>},
-                                       .work = work};
-template <typename T>
-static const struct impl tiled_impl = {
-    .name = "tiled",
-    .idea = "tiles of scores in registers, online softmax, float FMA",
-    .type = storage<T>::TYPE,
-    .pass = {tiled_forward<T>, tiled_backward<T>},
-    .work = tiled_work,
-    .declines = tiled_declines,
-    .approximates = "ex2.approx",
-    .unit = 0x1p-22};
+GPU_KERNEL(naive, .idea = "all scores in memory, a kernel for each formula",
+           .pass = {forward<T>, backward<T>}, .work = work);
+GPU_KERNEL(tiled, .idea = "tiles of scores in registers, online softmax, float FMA",
+           .pass = {tiled_forward<T>, tiled_backward<T>}, .work = tiled_work,
+           .declines = tiled_declines, .approximates = "ex2.approx", .unit = 0x1p-22);
 #define EACH(T) &tiled_impl<T>, &naive_impl<T>,
 GPU_KERNELS(attention, GPU_TYPES(EACH));

@@ -391,8 +391,8 @@ static constexpr struct impl layer_around(const char *name, const char *idea,
                                           const struct impl *recurrence)
 {
     return {.name = name,
-            .idea = idea,
             .type = storage<T>::TYPE,
+            .idea = idea,
             .pass = {forward<T>, backward<T>},
             .work = work<T>,
             .declines = declines,

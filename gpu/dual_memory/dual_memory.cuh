@@ -52,14 +52,8 @@ recurrence recurrence_in(const struct call *f, enum pass p);
 
 /* Kernels of the recurrence: their passes read and write what recurrence_in() gives; the bytes of
  * work() are their own part of the workspace. */
-template <typename T>
-struct steps {
-    static const struct impl kernel;
-};
-template <typename T>
-struct persistent {
-    static const struct impl kernel;
-};
+GPU_KERNEL_IN(steps);
+GPU_KERNEL_IN(persistent);
 extern const struct impl template_d; /* of bf16 */
 
 enum { MAX_SLOTS = 64 };

@@ -481,13 +481,10 @@ static const char *declines(const struct call *f)
     return why ? why : backward_declines<T>(f->context, r);
 }
 
-template <typename T>
-const struct impl persistent<T>::kernel = {
-    .name = "persistent", .idea = PERSISTENT_IDEA, .type = storage<T>::TYPE,
-    .pass = {forward<T>, backward<T>}, .work = work<T>, .declines = dual::declines<T>,
-    .approximates = "ex2.approx, rcp.approx", .unit = 3e-7, .stores = "d h", .cut = CUT_OFF
-};
-GPU_INSTANCES(persistent)
+GPU_KERNEL_OF(persistent, persistent, .idea = PERSISTENT_IDEA, .pass = {forward<T>, backward<T>},
+              .work = work<T>, .declines = dual::declines<T>,
+              .approximates = "ex2.approx, rcp.approx", .unit = 3e-7, .stores = "d h",
+              .cut = CUT_OFF);
 
 /* ---- template_d: compile-time slots and width, to measure what run-time sizes cost ---- */
 
@@ -513,15 +510,9 @@ static const char *fixed_declines(const struct call *f)
     return why;
 }
 
-const struct impl template_d = {.name = "template_d",
-                                .idea = TEMPLATE_D_IDEA,
-                                .type = BF16,
-                                .pass = {forward_fixed, backward_fixed},
-                                .work = work<bf16>,
-                                .declines = fixed_declines,
-                                .approximates = "ex2.approx, rcp.approx",
-                                .unit = 3e-7,
-                                .stores = "d h",
-                                .cut = CUT_OFF};
+GPU_KERNEL_FOR(bf16, template_d, template_d, .idea = TEMPLATE_D_IDEA,
+               .pass = {forward_fixed, backward_fixed}, .work = work<bf16>,
+               .declines = fixed_declines, .approximates = "ex2.approx, rcp.approx", .unit = 3e-7,
+               .stores = "d h", .cut = CUT_OFF);
 
 }    // namespace dual

@@ -556,12 +556,8 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-template <typename T>
-const struct impl steps<T>::kernel = {
-    .name = "steps", .idea = STEPS_IDEA, .type = storage<T>::TYPE,
-    .pass = {forward<T>, backward<T>}, .work = work<T>, .declines = dual::declines,
-    .approximates = "ex2.approx, rcp.approx", .unit = 3e-7, .stores = "d h", .cut = CUT_OFF
-};
-GPU_INSTANCES(steps)
+GPU_KERNEL_OF(steps, steps, .idea = STEPS_IDEA, .pass = {forward<T>, backward<T>}, .work = work<T>,
+              .declines = dual::declines, .approximates = "ex2.approx, rcp.approx", .unit = 3e-7,
+              .stores = "d h", .cut = CUT_OFF);
 
 }    // namespace dual

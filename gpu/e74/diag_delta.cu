@@ -68,10 +68,6 @@ static int backward(const struct call *f)
     return cudaGetLastError();
 }
 
-template <typename T>
-static const struct impl plain_impl = {.name = "plain",
-                                       .idea = "one thread per element, all steps",
-                                       .type = storage<T>::TYPE,
-                                       .pass = {forward<T>, backward<T>}};
+GPU_KERNEL(plain, .idea = "one thread per element, all steps", .pass = {forward<T>, backward<T>});
 #define EACH(T) &plain_impl<T>,
 GPU_KERNELS(diag_delta, GPU_TYPES(EACH));

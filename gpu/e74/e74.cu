@@ -176,8 +176,8 @@ template <typename T>
 static constexpr struct impl layer_around(const char *name, const struct impl *cell)
 {
     return {.name = name,
-            .idea = "cuBLAS products around e74_cell's kernel of this name",
             .type = storage<T>::TYPE,
+            .idea = "cuBLAS products around e74_cell's kernel of this name",
             .pass = {forward<T>, backward<T>},
             .work = work<T>,
             .declines = declines,

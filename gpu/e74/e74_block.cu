@@ -7,15 +7,8 @@
  * of at least CHUNK steps, and the chunk of that kernel is not longer than CHUNK. */
 enum { CHUNK = 2048 };
 
-template <typename T>
-static const struct impl chain_impl = {.name = "chain",
-                                       .idea = "the kernels of rmsnorm, e74 and linear in sequence",
-                                       .type = storage<T>::TYPE,
-                                       .pass = {e74_block_forward, e74_block_backward},
-                                       .work = e74_block_work,
-                                       .declines = e74_block_declines,
-                                       .chunk = CHUNK,
-                                       .link = e74_block_link,
-                                       .products = 1};
+GPU_KERNEL(chain, .idea = "the kernels of rmsnorm, e74 and linear in sequence",
+           .pass = {e74_block_forward, e74_block_backward}, .work = e74_block_work,
+           .declines = e74_block_declines, .chunk = CHUNK, .link = e74_block_link, .products = 1);
 #define EACH(T) &chain_impl<T>,
 GPU_KERNELS(e74_block, GPU_TYPES(EACH));

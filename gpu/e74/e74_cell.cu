@@ -472,12 +472,8 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-template <typename T>
-const struct impl plain_cell<T>::kernel = {
-    .name = "plain", .idea = "one block per sequence and head, three barriers per step",
-    .type = storage<T>::TYPE, .pass = {forward<T>, backward<T>}, .work = work, .declines = declines
-};
-GPU_INSTANCES(plain_cell)
+GPU_KERNEL_OF(plain_cell, plain, .idea = "one block per sequence and head, three barriers per step",
+              .pass = {forward<T>, backward<T>}, .work = work, .declines = declines);
 
 #define EACH(T)                                                                                    \
     &narrow_cell<T>::kernel, &norms_cell<T>::kernel, &rows_cell<T>::kernel,                        \

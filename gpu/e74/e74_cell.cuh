@@ -7,26 +7,11 @@
 #include "gpu/gpu.cuh"
 
 /* Its kernels, each of a file in cell/ (plain: e74_cell.cu); those of bf16 alone last. */
-template <typename T>
-struct plain_cell {
-    static const struct impl kernel;
-};
-template <typename T>
-struct narrow_cell {
-    static const struct impl kernel;
-};
-template <typename T>
-struct norms_cell {
-    static const struct impl kernel;
-};
-template <typename T>
-struct rows_cell {
-    static const struct impl kernel;
-};
-template <typename T>
-struct diagonal_cell {
-    static const struct impl kernel;
-};
+GPU_KERNEL_IN(plain_cell);
+GPU_KERNEL_IN(narrow_cell);
+GPU_KERNEL_IN(norms_cell);
+GPU_KERNEL_IN(rows_cell);
+GPU_KERNEL_IN(diagonal_cell);
 extern const struct impl split_cell, chunked_cell;
 
 /* A state is N rows of `columns` elements, as in ref/e74_cell.c, M elements in all; `rows`

@@ -270,21 +270,10 @@ OF_CALL(const char *, multi_declines,
             ? "more than 320 tensors: their table does not fit a kernel's parameters"
             : NULL)
 
-template <typename T>
-static const struct impl plain_impl = {.name = "plain",
-                                       .idea = "one thread per parameter, one launch per tensor",
-                                       .type = storage<T>::TYPE,
-                                       .pass = {plain<T>, NULL}};
-template <typename T>
-static const struct impl vector_impl = {.name = "vector",
-                                        .idea = "16 bytes per load, several in flight",
-                                        .type = storage<T>::TYPE,
-                                        .pass = {vector<T>, NULL}};
-template <typename T>
-static const struct impl multi_impl = {.name = "multi",
-                                       .idea = "and one launch for all tensors",
-                                       .type = storage<T>::TYPE,
-                                       .pass = {multi<T>, NULL},
-                                       .declines = multi_declines};
+GPU_KERNEL(plain, .idea = "one thread per parameter, one launch per tensor",
+           .pass = {plain<T>, NULL});
+GPU_KERNEL(vector, .idea = "16 bytes per load, several in flight", .pass = {vector<T>, NULL});
+GPU_KERNEL(multi, .idea = "and one launch for all tensors", .pass = {multi<T>, NULL},
+           .declines = multi_declines);
 #define EACH(T) &multi_impl<T>, &vector_impl<T>, &plain_impl<T>,
 GPU_KERNELS(adamw, GPU_TYPES(EACH));

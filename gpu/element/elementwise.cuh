@@ -133,22 +133,12 @@ static int unary_backward(const struct call *f)
 /* The kernels of an operation whose file defines forward<T, VECTOR> and backward<T, VECTOR>, and whose
  * approximate instructions have this relative error; NULL, 0: it has none. */
 #define ELEMENTWISE_KERNELS(op, approximates_, unit_)                                              \
-    template <typename T>                                                                          \
-    static const struct impl plain_impl = {.name = "plain",                                        \
-                                           .idea = "one thread per element",                       \
-                                           .type = storage<T>::TYPE,                               \
-                                           .pass = {forward<T, false>, backward<T, false>},        \
-                                           .declines = too_many_elements,                          \
-                                           .approximates = approximates_,                          \
-                                           .unit = unit_};                                         \
-    template <typename T>                                                                          \
-    static const struct impl vector_impl = {.name = "vector",                                      \
-                                            .idea = "16 bytes per load, several in flight",        \
-                                            .type = storage<T>::TYPE,                              \
-                                            .pass = {forward<T, true>, backward<T, true>},         \
-                                            .declines = too_many_elements,                         \
-                                            .approximates = approximates_,                         \
-                                            .unit = unit_};                                        \
+    GPU_KERNEL(plain, .idea = "one thread per element",                                            \
+               .pass = {forward<T, false>, backward<T, false>}, .declines = too_many_elements,     \
+               .approximates = approximates_, .unit = unit_);                                      \
+    GPU_KERNEL(vector, .idea = "16 bytes per load, several in flight",                             \
+               .pass = {forward<T, true>, backward<T, true>}, .declines = too_many_elements,       \
+               .approximates = approximates_, .unit = unit_);                                      \
     GPU_KERNELS(op, GPU_TYPES(ELEMENTWISE_KERNEL))
 #define ELEMENTWISE_KERNEL(T) &vector_impl<T>, &plain_impl<T>,
 

@@ -187,22 +187,16 @@ template <typename T, typename ENGINE>
 static constexpr struct impl gemm_kernel(const char *name, const char *idea)
 {
     return {.name = name,
-            .idea = idea,
             .type = storage<T>::TYPE,
+            .idea = idea,
             .pass = {gemm_forward<T, ENGINE>, gemm_backward<T, ENGINE>},
             .work = gemm_work<T, ENGINE>,
             .declines = gemm_declines<T, ENGINE>};
 }
 
 /* Kernels that other files define; the last two are of bf16. */
-template <typename T>
-struct gemm_blocks {
-    static const struct impl kernel;
-};
-template <typename T>
-struct gemm_slices {
-    static const struct impl kernel;
-};
+GPU_KERNEL_IN(gemm_blocks);
+GPU_KERNEL_IN(gemm_slices);
 extern const struct impl gemm_by_mma, gemm_by_wgmma;
 
 #endif

@@ -417,22 +417,12 @@ static const char *wide_declines(const struct call *f)
                : NULL;
 }
 
-template <typename T>
-static const struct impl wide_impl = {
-    .name = "wide",
-    .idea = "16 bytes a load, parts of rows or columns added up in order",
-    .type = storage<T>::TYPE,
-    .pass = {gemv_forward<T, gemv_wide>, gemv_backward<T, gemv_wide>},
-    .work = gemv_work<T, gemv_wide>,
-    .declines = wide_declines};
-template <typename T>
-static const struct impl naive_impl = {
-    .name = "naive",
-    .idea = "one thread per sum",
-    .type = storage<T>::TYPE,
-    .pass = {gemv_forward<T, gemv_naive>, gemv_backward<T, gemv_naive>},
-    .work = gemv_work<T, gemv_naive>,
-    .declines = naive_declines};
+GPU_KERNEL(wide, .idea = "16 bytes a load, parts of rows or columns added up in order",
+           .pass = {gemv_forward<T, gemv_wide>, gemv_backward<T, gemv_wide>},
+           .work = gemv_work<T, gemv_wide>, .declines = wide_declines);
+GPU_KERNEL(naive, .idea = "one thread per sum",
+           .pass = {gemv_forward<T, gemv_naive>, gemv_backward<T, gemv_naive>},
+           .work = gemv_work<T, gemv_naive>, .declines = naive_declines);
 
 /* ---- cuBLAS, to compare with ---- */
 
@@ -465,14 +455,9 @@ struct gemv_cublas {
     }
 };
 
-template <typename T>
-static const struct impl cublas_impl = {
-    .name = "cublas",
-    .idea = "NVIDIA's library as a product of one column, to compare with",
-    .type = storage<T>::TYPE,
-    .pass = {gemv_forward<T, gemv_cublas>, gemv_backward<T, gemv_cublas>},
-    .work = gemv_work<T, gemv_cublas>,
-    .products = 1};
+GPU_KERNEL(cublas, .idea = "NVIDIA's library as a product of one column, to compare with",
+           .pass = {gemv_forward<T, gemv_cublas>, gemv_backward<T, gemv_cublas>},
+           .work = gemv_work<T, gemv_cublas>, .products = 1);
 #define CUBLAS(T) &cublas_impl<T>,
 #endif
 

@@ -146,17 +146,9 @@ OF_CALL(const char *, declines,
             ? "more than 1048560 rows of a matrix"
             : NULL)
 
-template <typename T>
-static const struct impl naive_impl = {.name = "naive",
-                                       .idea = "one thread per element of each result",
-                                       .type = storage<T>::TYPE,
-                                       .pass = {forward<T>, backward<T>},
-                                       .work = work<T>,
-                                       .declines = declines,
-                                       .approximates = SIGMOID,
-                                       .unit = SIGMOID_UNIT,
-                                       .stores = "dz",
-                                       .cut = CUT_OFF};
+GPU_KERNEL(naive, .idea = "one thread per element of each result",
+           .pass = {forward<T>, backward<T>}, .work = work<T>, .declines = declines,
+           .approximates = SIGMOID, .unit = SIGMOID_UNIT, .stores = "dz", .cut = CUT_OFF);
 
 #define EACH(T) &linear_by_product<T>::kernel, &naive_impl<T>,
 GPU_KERNELS(linear, &linear_fused, GPU_TYPES(EACH));

@@ -6,10 +6,7 @@
 #include "gpu/device/math.cuh"
 
 /* linear_product.cu, linear_fused.cu */
-template <typename T>
-struct linear_by_product {
-    static const struct impl kernel;
-};
+GPU_KERNEL_IN(linear_by_product);
 extern const struct impl linear_fused; /* of bf16 */
 
 /* The workspace of the backward pass, and its size: dz, unless dz is dy; the sums of dz's columns

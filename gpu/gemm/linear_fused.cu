@@ -75,14 +75,7 @@ static const char *declines(const struct call *f)
     return why ? why : gemm_wgmma_declines(f->context, to_W(p, f, NULL));
 }
 
-const struct impl linear_fused = {.name = "fused",
-                                  .idea =
-                                      "warpgroup products, bias and act before the sums are stored",
-                                  .type = BF16,
-                                  .pass = {forward<bf16>, backward<bf16>},
-                                  .work = work,
-                                  .declines = declines,
-                                  .approximates = SIGMOID,
-                                  .unit = SIGMOID_UNIT,
-                                  .stores = "dz",
-                                  .cut = CUT_OFF};
+GPU_KERNEL_FOR(bf16, linear_fused, fused,
+               .idea = "warpgroup products, bias and act before the sums are stored",
+               .pass = {forward<bf16>, backward<bf16>}, .work = work, .declines = declines,
+               .approximates = SIGMOID, .unit = SIGMOID_UNIT, .stores = "dz", .cut = CUT_OFF);

@@ -240,11 +240,7 @@ template linear_workspace<__nv_bfloat16> linear_workspace_of(const struct call *
 template int linear_through(const struct call *, const linear_workspace<__nv_bfloat16> &);
 
 /* It adds by beta, and db by an addition. */
-template <typename T>
-const struct impl linear_by_product<T>::kernel = {
-    .name = "product", .idea = "cuBLAS, then bias and act, 16 bytes a load",
-    .type = storage<T>::TYPE, .pass = {forward<T>, backward<T>}, .work = work<T>,
-    .approximates = SIGMOID, .unit = SIGMOID_UNIT, .accumulates = 1, .products = 1,
-    .stores = "z dz", .cut = CUT_OFF
-};
-GPU_INSTANCES(linear_by_product)
+GPU_KERNEL_OF(linear_by_product, product, .idea = "cuBLAS, then bias and act, 16 bytes a load",
+              .pass = {forward<T>, backward<T>}, .work = work<T>, .approximates = SIGMOID,
+              .unit = SIGMOID_UNIT, .accumulates = 1, .products = 1, .stores = "z dz",
+              .cut = CUT_OFF);

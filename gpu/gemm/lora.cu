@@ -179,24 +179,11 @@ static size_t work(const struct call *f, enum pass p)
     return workspace_of<T>(f, p).bytes;
 }
 
-template <typename T>
-static const struct impl naive_impl = {.name = "naive",
-                                       .idea = "one thread per element of each result",
-                                       .type = storage<T>::TYPE,
-                                       .pass = {naive_forward<T>, naive_backward<T>},
-                                       .work = naive_work<T>,
-                                       .declines = naive_declines,
-                                       .stores = "h dh",
-                                       .cut = CUT_OFF};
-template <typename T>
-static const struct impl by_product_impl = {.name = "product",
-                                            .idea = "cuBLAS, added up in place",
-                                            .type = storage<T>::TYPE,
-                                            .pass = {forward<T>, backward<T>},
-                                            .work = work<T>,
-                                            .products = 1,
-                                            .stores = "h dh",
-                                            .cut = CUT_OFF};
+GPU_KERNEL(naive, .idea = "one thread per element of each result",
+           .pass = {naive_forward<T>, naive_backward<T>}, .work = naive_work<T>,
+           .declines = naive_declines, .stores = "h dh", .cut = CUT_OFF);
+GPU_KERNEL(product, .idea = "cuBLAS, added up in place", .pass = {forward<T>, backward<T>},
+           .work = work<T>, .products = 1, .stores = "h dh", .cut = CUT_OFF);
 
-#define EACH(T) &by_product_impl<T>, &naive_impl<T>,
+#define EACH(T) &product_impl<T>, &naive_impl<T>,
 GPU_KERNELS(lora, GPU_TYPES(EACH));

@@ -234,25 +234,12 @@ static int privately(const struct call *f)
                       (unsigned)MAX_THREADS, (size_t)bytes, c);
 }
 
-template <typename T>
-static const struct impl global_impl = {.name = "global",
-                                        .idea = "one thread per element, atomics in global memory",
-                                        .type = storage<T>::TYPE,
-                                        .pass = {global<T>, NULL}};
-template <typename T>
-static const struct impl shared_impl = {
-    .name = "shared",
-    .idea = "a block's counts in shared memory, added to the totals at its end",
-    .type = storage<T>::TYPE,
-    .pass = {shared<T>, NULL},
-    .declines = too_many_bins};
-template <typename T>
-static const struct impl privately_impl = {
-    .name = "private",
-    .idea = "up to 32 copies of the counts, by lane; vectors of x, prefetched",
-    .type = storage<T>::TYPE,
-    .pass = {privately<T>, NULL},
-    .declines = too_many_bins};
+GPU_KERNEL(global, .idea = "one thread per element, atomics in global memory",
+           .pass = {global<T>, NULL});
+GPU_KERNEL(shared, .idea = "a block's counts in shared memory, added to the totals at its end",
+           .pass = {shared<T>, NULL}, .declines = too_many_bins);
+GPU_KERNEL(private, .idea = "up to 32 copies of the counts, by lane; vectors of x, prefetched",
+           .pass = {privately<T>, NULL}, .declines = too_many_bins);
 
-#define EACH(T) &privately_impl<T>, &shared_impl<T>, &global_impl<T>,
+#define EACH(T) &private_impl<T>, &shared_impl<T>, &global_impl<T>,
 GPU_KERNELS(histogram, GPU_TYPES(EACH));

@@ -393,35 +393,18 @@ static const char *declines(const struct call *f)
     return too_many(blocks_of(rows_in_chunks<T>(f, AHEAD_BACK)));
 }
 
-template <typename T>
-static const struct impl staged_impl = {.name = "staged",
-                                        .idea = "many short rows at once in shared memory",
-                                        .type = storage<T>::TYPE,
-                                        .pass = {staged_reduce<T>, staged_reduce_back<T>},
-                                        .declines = staged_reduce_declines<T>,
-                                        .yields = staged_reduce_yields<T>};
-template <typename T>
-static const struct impl tree_impl = {
-    .name = "tree",
-    .idea = "a block per row, a tree in shared memory; backward a thread per element",
-    .type = storage<T>::TYPE,
-    .pass = {forward<tree_fold<total, T>, tree_fold<argmax, T>>, each_back<T>},
-    .declines = tree_declines};
-template <typename T>
-static const struct impl shuffle_impl = {
-    .name = "shuffle",
-    .idea = "a warp per short row, a block per long one, reduced by shuffles",
-    .type = storage<T>::TYPE,
-    .pass = {forward<shuffle_fold<total, T>, shuffle_fold<argmax, T>>, spread_back<T>},
-    .declines = declines<T>};
-template <typename T>
-static const struct impl two_level_impl = {
-    .name = "two_level",
-    .idea = "long rows in chunks, whose results a second launch reduces",
-    .type = storage<T>::TYPE,
-    .pass = {forward<two_level_fold<total, T>, two_level_fold<argmax, T>>, spread_back<T>},
-    .work = two_level_work<T>,
-    .declines = declines<T>};
+GPU_KERNEL(staged, .idea = "many short rows at once in shared memory",
+           .pass = {staged_reduce<T>, staged_reduce_back<T>}, .declines = staged_reduce_declines<T>,
+           .yields = staged_reduce_yields<T>);
+GPU_KERNEL(tree, .idea = "a block per row, a tree in shared memory; backward a thread per element",
+           .pass = {forward<tree_fold<total, T>, tree_fold<argmax, T>>, each_back<T>},
+           .declines = tree_declines);
+GPU_KERNEL(shuffle, .idea = "a warp per short row, a block per long one, reduced by shuffles",
+           .pass = {forward<shuffle_fold<total, T>, shuffle_fold<argmax, T>>, spread_back<T>},
+           .declines = declines<T>);
+GPU_KERNEL(two_level, .idea = "long rows in chunks, whose results a second launch reduces",
+           .pass = {forward<two_level_fold<total, T>, two_level_fold<argmax, T>>, spread_back<T>},
+           .work = two_level_work<T>, .declines = declines<T>);
 
 #define EACH(T) &staged_impl<T>, &two_level_impl<T>, &shuffle_impl<T>, &tree_impl<T>,
 GPU_KERNELS(reduce, GPU_TYPES(EACH));

@@ -636,43 +636,19 @@ static const char *declines(const struct call *f)
                : NULL;
 }
 
-template <typename T>
-static const struct impl sweep_impl = {
-    .name = "sweep",
-    .idea = "a block per row, up-sweep and down-sweep of a tree in shared memory",
-    .type = storage<T>::TYPE,
-    .pass = {forward<T, sweep_scan<T, false>>, backward<T, sweep_scan<T, true>>}};
-template <typename T>
-static const struct impl three_pass_impl = {
-    .name = "three_pass",
-    .idea = "a block per tile: their sums, a scan of these, the tiles again",
-    .type = storage<T>::TYPE,
-    .pass = {forward<T, three_pass_scan<T, false>>, backward<T, three_pass_scan<T, true>>},
-    .work = three_pass_work<T>,
-    .declines = declines<T>};
-template <typename T>
-static const struct impl shuffle_impl = {
-    .name = "shuffle",
-    .idea = "a block per row, scanned by warp shuffles",
-    .type = storage<T>::TYPE,
-    .pass = {forward<T, shuffle_scan<T, false>>, backward<T, shuffle_scan<T, true>>}};
-template <typename T>
-static const struct impl lookback_impl = {
-    .name = "lookback",
-    .idea = "one pass: decoupled look-back, in groups of 32 tiles",
-    .type = storage<T>::TYPE,
-    .pass = {forward<T, lookback_scan<T, false>>, backward<T, lookback_scan<T, true>>},
-    .work = lookback_work<T>,
-    .declines = declines<T>,
-    .yields = lookback_yields};
-template <typename T>
-static const struct impl staged_impl = {
-    .name = "staged",
-    .idea = "many short rows at once in shared memory",
-    .type = storage<T>::TYPE,
-    .pass = {forward<T, staged_scan<T, false>>, backward<T, staged_scan<T, true>>},
-    .declines = staged_declines<T>,
-    .yields = staged_yields<T>};
+GPU_KERNEL(sweep, .idea = "a block per row, up-sweep and down-sweep of a tree in shared memory",
+           .pass = {forward<T, sweep_scan<T, false>>, backward<T, sweep_scan<T, true>>});
+GPU_KERNEL(three_pass, .idea = "a block per tile: their sums, a scan of these, the tiles again",
+           .pass = {forward<T, three_pass_scan<T, false>>, backward<T, three_pass_scan<T, true>>},
+           .work = three_pass_work<T>, .declines = declines<T>);
+GPU_KERNEL(shuffle, .idea = "a block per row, scanned by warp shuffles",
+           .pass = {forward<T, shuffle_scan<T, false>>, backward<T, shuffle_scan<T, true>>});
+GPU_KERNEL(lookback, .idea = "one pass: decoupled look-back, in groups of 32 tiles",
+           .pass = {forward<T, lookback_scan<T, false>>, backward<T, lookback_scan<T, true>>},
+           .work = lookback_work<T>, .declines = declines<T>, .yields = lookback_yields);
+GPU_KERNEL(staged, .idea = "many short rows at once in shared memory",
+           .pass = {forward<T, staged_scan<T, false>>, backward<T, staged_scan<T, true>>},
+           .declines = staged_declines<T>, .yields = staged_yields<T>);
 
 #define EACH(T)                                                                                    \
     &staged_impl<T>, &lookback_impl<T>, &shuffle_impl<T>, &three_pass_impl<T>, &sweep_impl<T>,

@@ -325,33 +325,15 @@ static int backward(const struct call *f)
     return kernel(f->context, means_of(f, g->y, g->x));
 }
 
-template <typename T>
-static const struct impl naive_impl = {.name = "naive",
-                                       .idea =
-                                           "one thread per output, its window from global memory",
-                                       .type = storage<T>::TYPE,
-                                       .pass = {forward<naive<T>>, backward<naive<T>>},
-                                       .declines = naive_declines};
-template <typename T>
-static const struct impl halo_impl = {.name = "halo",
-                                      .idea = "a tile and its halo in shared memory",
-                                      .type = storage<T>::TYPE,
-                                      .pass = {forward<halo<T>>, backward<halo<T>>},
-                                      .declines = halo_declines};
-template <typename T>
-static const struct impl sliding_impl = {
-    .name = "sliding",
-    .idea = "neighbouring outputs share their windows' sums of chunks",
-    .type = storage<T>::TYPE,
-    .pass = {forward<sliding<T>>, backward<sliding<T>>},
-    .declines = sliding_declines};
-template <typename T>
-static const struct impl flat_impl = {.name = "flat",
-                                      .idea = "a tile of all rows, wherever they begin",
-                                      .type = storage<T>::TYPE,
-                                      .pass = {forward<flat<T>>, backward<flat<T>>},
-                                      .declines = flat_declines,
-                                      .yields = flat_yields<T>};
+GPU_KERNEL(naive, .idea = "one thread per output, its window from global memory",
+           .pass = {forward<naive<T>>, backward<naive<T>>}, .declines = naive_declines);
+GPU_KERNEL(halo, .idea = "a tile and its halo in shared memory",
+           .pass = {forward<halo<T>>, backward<halo<T>>}, .declines = halo_declines);
+GPU_KERNEL(sliding, .idea = "neighbouring outputs share their windows' sums of chunks",
+           .pass = {forward<sliding<T>>, backward<sliding<T>>}, .declines = sliding_declines);
+GPU_KERNEL(flat, .idea = "a tile of all rows, wherever they begin",
+           .pass = {forward<flat<T>>, backward<flat<T>>}, .declines = flat_declines,
+           .yields = flat_yields<T>);
 
 #define EACH(T) &flat_impl<T>, &sliding_impl<T>, &halo_impl<T>, &naive_impl<T>,
 GPU_KERNELS(stencil1d, GPU_TYPES(EACH));

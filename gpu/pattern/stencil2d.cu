@@ -560,36 +560,17 @@ static int strips_yield(const struct call *f)
 }
 OF_CALL(int, halo_yields, DIM(f, 'R') <= 2 && DIM(f, 'W') < SIDE / 2)
 
-template <typename T>
-static const struct impl naive_impl = {.name = "naive",
-                                       .idea =
-                                           "one thread per output, its window from global memory",
-                                       .type = storage<T>::TYPE,
-                                       .pass = {forward<naive<T>>, backward<naive<T>>},
-                                       .declines = declines<naive_declines>};
-template <typename T>
-static const struct impl halo_impl = {.name = "halo",
-                                      .idea = "a square tile and its halo in shared memory",
-                                      .type = storage<T>::TYPE,
-                                      .pass = {forward<halo<T>>, backward<halo<T>>},
-                                      .declines = declines<halo_declines>,
-                                      .yields = halo_yields};
-template <typename T>
-static const struct impl separable_impl = {
-    .name = "separable",
-    .idea = "sums along rows, and of these down a strip; a ring of a window",
-    .type = storage<T>::TYPE,
-    .pass = {forward<separable<T>>, backward<separable<T>>},
-    .declines = declines<separable_declines>,
-    .yields = strips_yield<T>};
-template <typename T>
-static const struct impl registers_impl = {
-    .name = "registers",
-    .idea = "R a template parameter: a warp's rows prefetched, sums in registers",
-    .type = storage<T>::TYPE,
-    .pass = {forward<registers<T>>, backward<registers<T>>},
-    .declines = declines<registers_declines>,
-    .yields = strips_yield<T>};
+GPU_KERNEL(naive, .idea = "one thread per output, its window from global memory",
+           .pass = {forward<naive<T>>, backward<naive<T>>}, .declines = declines<naive_declines>);
+GPU_KERNEL(halo, .idea = "a square tile and its halo in shared memory",
+           .pass = {forward<halo<T>>, backward<halo<T>>}, .declines = declines<halo_declines>,
+           .yields = halo_yields);
+GPU_KERNEL(separable, .idea = "sums along rows, and of these down a strip; a ring of a window",
+           .pass = {forward<separable<T>>, backward<separable<T>>},
+           .declines = declines<separable_declines>, .yields = strips_yield<T>);
+GPU_KERNEL(registers, .idea = "R a template parameter: a warp's rows prefetched, sums in registers",
+           .pass = {forward<registers<T>>, backward<registers<T>>},
+           .declines = declines<registers_declines>, .yields = strips_yield<T>);
 
 #define EACH(T) &registers_impl<T>, &separable_impl<T>, &halo_impl<T>, &naive_impl<T>,
 GPU_KERNELS(stencil2d, GPU_TYPES(EACH));

@@ -244,36 +244,18 @@ static int vector_yields(const struct call *f)
 }
 OF_CALL(int, padded_yields, narrow_side(f) <= 8)
 
-template <typename T>
-static const struct impl naive_impl = {
-    .name = "naive",
-    .idea = "one thread per element, writes with the stride of a row",
-    .type = storage<T>::TYPE,
-    .pass = {forward<naive_transpose<T>>, backward<naive_transpose<T>>},
-    .declines = declines<SIDE>};
-template <typename T>
-static const struct impl tiled_impl = {
-    .name = "tiled",
-    .idea = "tiles of 32 x 32 transposed in shared memory",
-    .type = storage<T>::TYPE,
-    .pass = {forward<tiled_transpose<T>>, backward<tiled_transpose<T>>},
-    .declines = declines<SIDE>};
-template <typename T>
-static const struct impl padded_impl = {
-    .name = "padded",
-    .idea = "its rows padded to 33: no bank conflicts",
-    .type = storage<T>::TYPE,
-    .pass = {forward<padded_transpose<T>>, backward<padded_transpose<T>>},
-    .declines = declines<SIDE>,
-    .yields = padded_yields};
-template <typename T>
-static const struct impl vector_impl = {
-    .name = "vector",
-    .idea = "16 bytes on both sides, squares of them transposed in registers",
-    .type = storage<T>::TYPE,
-    .pass = {forward<vector_transpose<T>>, backward<vector_transpose<T>>},
-    .declines = declines<transposed_tile<T>::TILE>,
-    .yields = vector_yields<T>};
+GPU_KERNEL(naive, .idea = "one thread per element, writes with the stride of a row",
+           .pass = {forward<naive_transpose<T>>, backward<naive_transpose<T>>},
+           .declines = declines<SIDE>);
+GPU_KERNEL(tiled, .idea = "tiles of 32 x 32 transposed in shared memory",
+           .pass = {forward<tiled_transpose<T>>, backward<tiled_transpose<T>>},
+           .declines = declines<SIDE>);
+GPU_KERNEL(padded, .idea = "its rows padded to 33: no bank conflicts",
+           .pass = {forward<padded_transpose<T>>, backward<padded_transpose<T>>},
+           .declines = declines<SIDE>, .yields = padded_yields);
+GPU_KERNEL(vector, .idea = "16 bytes on both sides, squares of them transposed in registers",
+           .pass = {forward<vector_transpose<T>>, backward<vector_transpose<T>>},
+           .declines = declines<transposed_tile<T>::TILE>, .yields = vector_yields<T>);
 
 #define EACH(T) &vector_impl<T>, &padded_impl<T>, &naive_impl<T>, &tiled_impl<T>,
 GPU_KERNELS(transpose, GPU_TYPES(EACH));

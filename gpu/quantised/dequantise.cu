@@ -156,18 +156,10 @@ const char *unpack_declines(const struct call *f)
     return declines<vector>(f);
 }
 
-template <typename T>
-static const struct impl simple_impl = {.name = "simple",
-                                        .idea = "one thread per weight",
-                                        .type = storage<T>::TYPE,
-                                        .pass = {forward<T, simple>, NULL},
-                                        .declines = declines<simple>};
-template <typename T>
-static const struct impl vector_impl = {.name = "vector",
-                                        .idea = "eight weights per thread, from words of codes",
-                                        .type = storage<T>::TYPE,
-                                        .pass = {forward<T, vector>, NULL},
-                                        .declines = declines<vector>};
+GPU_KERNEL(simple, .idea = "one thread per weight", .pass = {forward<T, simple>, NULL},
+           .declines = declines<simple>);
+GPU_KERNEL(vector, .idea = "eight weights per thread, from words of codes",
+           .pass = {forward<T, vector>, NULL}, .declines = declines<vector>);
 
 #define EACH(T) &vector_impl<T>, &simple_impl<T>,
 GPU_KERNELS(dequantise, GPU_TYPES(EACH));

@@ -127,35 +127,18 @@ static size_t unfused_work(const struct call *f, enum pass)
     return sizeof(T) * DIM(f, 'N') * DIM(f, 'K');
 }
 
-template <typename T>
-static const struct impl naive_impl = {
-    .name = "naive",
-    .idea = "one thread per element, which decodes each weight",
-    .type = storage<T>::TYPE,
-    .pass = {run_pass<T, naive, FORWARD>, run_pass<T, naive, BACKWARD>},
-    .declines = naive_declines,
-    .rows_alone = 1};
-template <typename T>
-static const struct impl tiled_impl = {
-    .name = "tiled",
-    .idea = "tiles of W decoded to shared memory",
-    .type = storage<T>::TYPE,
-    .pass = {run_pass<T, tiled, FORWARD>, run_pass<T, tiled, BACKWARD>},
-    .declines = tiled_declines,
-    .rows_alone = 1};
+GPU_KERNEL(naive, .idea = "one thread per element, which decodes each weight",
+           .pass = {run_pass<T, naive, FORWARD>, run_pass<T, naive, BACKWARD>},
+           .declines = naive_declines, .rows_alone = 1);
+GPU_KERNEL(tiled, .idea = "tiles of W decoded to shared memory",
+           .pass = {run_pass<T, tiled, FORWARD>, run_pass<T, tiled, BACKWARD>},
+           .declines = tiled_declines, .rows_alone = 1);
 
 /* It rounds weights to T. */
-template <typename T>
-static const struct impl unfused_impl = {
-    .name = "unfused",
-    .idea = "W decoded to the workspace, then cuBLAS",
-    .type = storage<T>::TYPE,
-    .pass = {unfused_pass<T, FORWARD>, unfused_pass<T, BACKWARD>},
-    .work = unfused_work<T>,
-    .declines = unpack_declines,
-    .approximates = storage<T>::WEIGHTS_ROUNDED,
-    .unit = storage<T>::UNIT,
-    .products = 1};
+GPU_KERNEL(unfused, .idea = "W decoded to the workspace, then cuBLAS",
+           .pass = {unfused_pass<T, FORWARD>, unfused_pass<T, BACKWARD>}, .work = unfused_work<T>,
+           .declines = unpack_declines, .approximates = storage<T>::WEIGHTS_ROUNDED,
+           .unit = storage<T>::UNIT, .products = 1);
 
 #define EACH(T)                                                                                    \
     &gemm_quantised_warp<T>::kernel, &gemm_quantised_dp4a<T>::kernel, &unfused_impl<T>,            \

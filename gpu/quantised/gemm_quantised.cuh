@@ -55,14 +55,8 @@ size_t gemm_quantised_mma_work(const struct call *f, enum pass p);
  * NULL: they do. */
 const char *gemm_quantised_no_spans(const struct call *f);
 
-template <typename T>
-struct gemm_quantised_warp {
-    static const struct impl kernel;
-};
-template <typename T>
-struct gemm_quantised_dp4a {
-    static const struct impl kernel;
-};
+GPU_KERNEL_IN(gemm_quantised_warp);
+GPU_KERNEL_IN(gemm_quantised_dp4a);
 extern const struct impl gemm_quantised_mma; /* of bf16 */
 
 #endif

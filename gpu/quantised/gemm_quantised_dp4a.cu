@@ -192,12 +192,8 @@ OF_CALL(const char *, declines,
         f->choice[QUANTISED_FORMAT] == NF4 ? "nf4, whose weights are not integers times a scale"
                                            : gemm_quantised_no_spans(f))
 
-template <typename T>
-const struct impl gemm_quantised_dp4a<T>::kernel = {
-    .name = "dp4a",
-    .idea = "as warp, but x rounded to 8 bits, and four products of integers at once",
-    .type = storage<T>::TYPE, .pass = {forward<T>, gemm_quantised_columns_backward<T>},
-    .work = work, .declines = declines, .approximates = "x rounded to 8 bits of the largest of 32",
-    .rows_alone = 1, .rounds = round_on_host
-};
-GPU_INSTANCES(gemm_quantised_dp4a)
+GPU_KERNEL_OF(gemm_quantised_dp4a, dp4a,
+              .idea = "as warp, but x rounded to 8 bits, and four products of integers at once",
+              .pass = {forward<T>, gemm_quantised_columns_backward<T>}, .work = work,
+              .declines = declines, .approximates = "x rounded to 8 bits of the largest of 32",
+              .rows_alone = 1, .rounds = round_on_host);

@@ -684,13 +684,9 @@ static const char *declines(const struct call *f)
                : NULL;
 }
 
-const struct impl gemm_quantised_mma = {
-    .name = "mma",
-    .idea = "quants as they are on tensor cores, scales on the sums of 32",
-    .type = BF16,
-    .pass = {forward, gemm_quantised_mma_backward},
-    .work = gemm_quantised_mma_work,
-    .declines = declines,
-    .approximates = "nf4's table rounded to bf16, in dx all weights",
-    .unit = 0x1p-8,
-    .rows_alone = 1};
+GPU_KERNEL_FOR(bf16, gemm_quantised_mma, mma,
+               .idea = "quants as they are on tensor cores, scales on the sums of 32",
+               .pass = {forward, gemm_quantised_mma_backward}, .work = gemm_quantised_mma_work,
+               .declines = declines,
+               .approximates = "nf4's table rounded to bf16, in dx all weights", .unit = 0x1p-8,
+               .rows_alone = 1);

@@ -82,10 +82,8 @@ static int forward(const struct call *f)
     });
 }
 
-template <typename T>
-const struct impl gemm_quantised_warp<T>::kernel = {
-    .name = "warp", .idea = "a block four rows of W, 32 weights per thread from 16 bytes",
-    .type = storage<T>::TYPE, .pass = {forward<T>, gemm_quantised_columns_backward<T>},
-    .work = gemm_quantised_columns_work, .declines = gemm_quantised_no_spans, .rows_alone = 1
-};
-GPU_INSTANCES(gemm_quantised_warp)
+GPU_KERNEL_OF(gemm_quantised_warp, warp,
+              .idea = "a block four rows of W, 32 weights per thread from 16 bytes",
+              .pass = {forward<T>, gemm_quantised_columns_backward<T>},
+              .work = gemm_quantised_columns_work, .declines = gemm_quantised_no_spans,
+              .rows_alone = 1);

@@ -332,21 +332,10 @@ static const char *declines(const struct call *f)
                : NULL;
 }
 
-template <typename T>
-static const struct impl simple_impl = {.name = "simple",
-                                        .idea = "one thread per block of weights",
-                                        .type = storage<T>::TYPE,
-                                        .pass = {forward<T, simple>, NULL},
-                                        .work = work,
-                                        .declines = declines};
-template <typename T>
-static const struct impl vector_impl = {
-    .name = "vector",
-    .idea = "four to 16 weights per thread, sums and maxima by shuffles",
-    .type = storage<T>::TYPE,
-    .pass = {forward<T, vector>, NULL},
-    .work = work,
-    .declines = declines};
+GPU_KERNEL(simple, .idea = "one thread per block of weights", .pass = {forward<T, simple>, NULL},
+           .work = work, .declines = declines);
+GPU_KERNEL(vector, .idea = "four to 16 weights per thread, sums and maxima by shuffles",
+           .pass = {forward<T, vector>, NULL}, .work = work, .declines = declines);
 
 #define EACH(T) &vector_impl<T>, &simple_impl<T>,
 GPU_KERNELS(quantise, GPU_TYPES(EACH));

@@ -353,20 +353,12 @@ static int two_pass_backward(const struct call *f)
     return cudaGetLastError();
 }
 
-template <typename T>
-static const struct impl online_impl = {.name = "online",
-                                        .idea = "logits read once, whatever their alignment",
-                                        .type = storage<T>::TYPE,
-                                        .pass = {online_forward<T>, online_backward<T>},
-                                        .approximates = "ex2.approx",
-                                        .unit = APPROXIMATE_UNIT};
-template <typename T>
-static const struct impl two_pass_impl = {.name = "two_pass",
-                                          .idea = "a block per row, which is read for each step",
-                                          .type = storage<T>::TYPE,
-                                          .pass = {two_pass_forward<T>, two_pass_backward<T>},
-                                          .approximates = "ex2.approx",
-                                          .unit = APPROXIMATE_UNIT};
+GPU_KERNEL(online, .idea = "logits read once, whatever their alignment",
+           .pass = {online_forward<T>, online_backward<T>}, .approximates = "ex2.approx",
+           .unit = APPROXIMATE_UNIT);
+GPU_KERNEL(two_pass, .idea = "a block per row, which is read for each step",
+           .pass = {two_pass_forward<T>, two_pass_backward<T>}, .approximates = "ex2.approx",
+           .unit = APPROXIMATE_UNIT);
 
 #define EACH(T) &online_impl<T>, &two_pass_impl<T>,
 GPU_KERNELS(cross_entropy, GPU_TYPES(EACH));

@@ -372,28 +372,15 @@ static int sort_backward(const struct call *f)
 /* Measured on an H100: the shortest rows are sorted faster than they are iterated. */
 OF_CALL(int, newton_yields, DIM(f, 'N') <= 3)
 
-template <typename T>
-static const struct impl newton_impl = {.name = "newton",
-                                        .idea = "tau by Newton's method, four lanes per row",
-                                        .type = storage<T>::TYPE,
-                                        .pass = {newton_forward<T>, newton_backward<T>},
-                                        .approximates = "rcp.approx, sqrt.approx",
-                                        .unit = APPROXIMATE_UNIT,
-                                        .yields = newton_yields};
-template <typename T>
-static const struct impl warp_impl = {.name = "warp",
-                                      .idea = "a tau for each element, half a warp per row or more",
-                                      .type = storage<T>::TYPE,
-                                      .pass = {warp_forward<T>, warp_backward<T>},
-                                      .approximates = "rcp.approx, sqrt.approx",
-                                      .unit = APPROXIMATE_UNIT};
-template <typename T>
-static const struct impl sort_impl = {.name = "sort",
-                                      .idea = "a thread sorts a row",
-                                      .type = storage<T>::TYPE,
-                                      .pass = {sort_forward<T>, sort_backward<T>},
-                                      .approximates = "rcp.approx, sqrt.approx",
-                                      .unit = APPROXIMATE_UNIT};
+GPU_KERNEL(newton, .idea = "tau by Newton's method, four lanes per row",
+           .pass = {newton_forward<T>, newton_backward<T>},
+           .approximates = "rcp.approx, sqrt.approx", .unit = APPROXIMATE_UNIT,
+           .yields = newton_yields);
+GPU_KERNEL(warp, .idea = "a tau for each element, half a warp per row or more",
+           .pass = {warp_forward<T>, warp_backward<T>}, .approximates = "rcp.approx, sqrt.approx",
+           .unit = APPROXIMATE_UNIT);
+GPU_KERNEL(sort, .idea = "a thread sorts a row", .pass = {sort_forward<T>, sort_backward<T>},
+           .approximates = "rcp.approx, sqrt.approx", .unit = APPROXIMATE_UNIT);
 
 #define EACH(T) &newton_impl<T>, &sort_impl<T>, &warp_impl<T>,
 GPU_KERNELS(entmax15, GPU_TYPES(EACH));

@@ -26,14 +26,8 @@
         return rung##_norm_declines(f->context, call_of(f), sizeof(T));                            \
     }
 #define NORM_RUNG(rung, idea_, ...)                                                                \
-    template <typename T>                                                                          \
-    static const struct impl rung##_impl = {.name = #rung,                                         \
-                                            .idea = idea_,                                         \
-                                            .type = storage<T>::TYPE,                              \
-                                            .pass = {rung##_forward<T>, rung##_backward<T>},       \
-                                            .work = rung##_work<T>,                                \
-                                            .declines = rung##_declines<T>,                        \
-                                            ##__VA_ARGS__}
+    GPU_KERNEL(rung, .idea = idea_, .pass = {rung##_forward<T>, rung##_backward<T>},               \
+               .work = rung##_work<T>, .declines = rung##_declines<T>, ##__VA_ARGS__)
 #define NORM_OPERATION(op)                                                                         \
     NORM_PASS(plain, forward, plain_norm)                                                          \
     NORM_PASS(row, forward, row_norm)                                                              \

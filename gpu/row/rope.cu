@@ -319,19 +319,10 @@ static int backward(const struct call *f)
     return kernel(f->context, rotation_of(f, g->y, g->x, -1));
 }
 
-template <typename T>
-static const struct impl naive_impl = {.name = "naive",
-                                       .idea = "one thread per pair and its angle",
-                                       .type = storage<T>::TYPE,
-                                       .pass = {forward<naive<T>>, backward<naive<T>>},
-                                       .declines = naive_declines};
-template <typename T>
-static const struct impl table_impl = {
-    .name = "table",
-    .idea = "angles once per block, for all its heads; vectors of both halves",
-    .type = storage<T>::TYPE,
-    .pass = {forward<table<T>>, backward<table<T>>},
-    .declines = table_declines};
+GPU_KERNEL(naive, .idea = "one thread per pair and its angle",
+           .pass = {forward<naive<T>>, backward<naive<T>>}, .declines = naive_declines);
+GPU_KERNEL(table, .idea = "angles once per block, for all its heads; vectors of both halves",
+           .pass = {forward<table<T>>, backward<table<T>>}, .declines = table_declines);
 
 #define EACH(T) &table_impl<T>, &naive_impl<T>,
 GPU_KERNELS(rope, GPU_TYPES(EACH));

@@ -647,55 +647,24 @@ static int block_yields(const struct call *f)
     return storage<T>::PER_WORD == 2 && DIM(f, 'N') > 10240 && !cluster_declines<T>(f);
 }
 
-template <typename T>
-static const struct impl staged_impl = {.name = "staged",
-                                        .idea = "many short rows at once in shared memory",
-                                        .type = storage<T>::TYPE,
-                                        .pass = {staged_forward<T>, staged_backward<T>},
-                                        .declines = staged_declines<T>,
-                                        .approximates = "ex2.approx",
-                                        .unit = APPROXIMATE_UNIT,
-                                        .yields = staged_yields<T>};
-template <typename T>
-static const struct impl warp_impl = {.name = "warp",
-                                      .idea = "a row in the registers of one warp or less",
-                                      .type = storage<T>::TYPE,
-                                      .pass = {warp_forward<T>, warp_backward<T>},
-                                      .declines = warp_declines<T>,
-                                      .approximates = "ex2.approx",
-                                      .unit = APPROXIMATE_UNIT};
-template <typename T>
-static const struct impl block_impl = {.name = "block",
-                                       .idea = "a row in the registers of a block",
-                                       .type = storage<T>::TYPE,
-                                       .pass = {block_forward<T>, block_backward<T>},
-                                       .declines = block_declines<T>,
-                                       .approximates = "ex2.approx",
-                                       .unit = APPROXIMATE_UNIT,
-                                       .yields = block_yields<T>};
-template <typename T>
-static const struct impl cluster_impl = {.name = "cluster",
-                                         .idea = "a row in the registers of a cluster of blocks",
-                                         .type = storage<T>::TYPE,
-                                         .pass = {cluster_forward<T>, cluster_backward<T>},
-                                         .declines = cluster_declines<T>,
-                                         .approximates = "ex2.approx",
-                                         .unit = APPROXIMATE_UNIT};
-template <typename T>
-static const struct impl online_impl = {
-    .name = "online",
-    .idea = "maximum and sum in one pass (online), rows of any length",
-    .type = storage<T>::TYPE,
-    .pass = {online_forward<T>, online_backward<T>},
-    .approximates = "ex2.approx",
-    .unit = APPROXIMATE_UNIT};
-template <typename T>
-static const struct impl two_pass_impl = {.name = "two_pass",
-                                          .idea = "a block per row, which is read for each step",
-                                          .type = storage<T>::TYPE,
-                                          .pass = {two_pass_forward<T>, two_pass_backward<T>},
-                                          .approximates = "ex2.approx",
-                                          .unit = APPROXIMATE_UNIT};
+GPU_KERNEL(staged, .idea = "many short rows at once in shared memory",
+           .pass = {staged_forward<T>, staged_backward<T>}, .declines = staged_declines<T>,
+           .approximates = "ex2.approx", .unit = APPROXIMATE_UNIT, .yields = staged_yields<T>);
+GPU_KERNEL(warp, .idea = "a row in the registers of one warp or less",
+           .pass = {warp_forward<T>, warp_backward<T>}, .declines = warp_declines<T>,
+           .approximates = "ex2.approx", .unit = APPROXIMATE_UNIT);
+GPU_KERNEL(block, .idea = "a row in the registers of a block",
+           .pass = {block_forward<T>, block_backward<T>}, .declines = block_declines<T>,
+           .approximates = "ex2.approx", .unit = APPROXIMATE_UNIT, .yields = block_yields<T>);
+GPU_KERNEL(cluster, .idea = "a row in the registers of a cluster of blocks",
+           .pass = {cluster_forward<T>, cluster_backward<T>}, .declines = cluster_declines<T>,
+           .approximates = "ex2.approx", .unit = APPROXIMATE_UNIT);
+GPU_KERNEL(online, .idea = "maximum and sum in one pass (online), rows of any length",
+           .pass = {online_forward<T>, online_backward<T>}, .approximates = "ex2.approx",
+           .unit = APPROXIMATE_UNIT);
+GPU_KERNEL(two_pass, .idea = "a block per row, which is read for each step",
+           .pass = {two_pass_forward<T>, two_pass_backward<T>}, .approximates = "ex2.approx",
+           .unit = APPROXIMATE_UNIT);
 
 #define EACH(T)                                                                                    \
     &staged_impl<T>, &warp_impl<T>, &block_impl<T>, &cluster_impl<T>, &online_impl<T>,             \

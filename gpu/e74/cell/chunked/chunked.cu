@@ -580,13 +580,6 @@ const char *e74_chunked::chunked_declines(const struct call *f)
     return NULL;
 }
 
-const struct impl chunked_cell = {.name = "chunked",
-                                  .idea = "64 steps at once, products on tensor cores",
-                                  .type = BF16,
-                                  .pass = {forward, backward},
-                                  .work = work,
-                                  .declines = chunked_declines,
-                                  .approximates = "bf16 factors",
-                                  .unit = 0x1p-8,
-                                  .chunk = CHUNK,
-                                  .stores = "delta"};
+GPU_KERNEL_FOR(bf16, chunked_cell, chunked, .idea = "64 steps at once, products on tensor cores",
+               .pass = {forward, backward}, .work = work, .declines = chunked_declines,
+               .approximates = "bf16 factors", .unit = 0x1p-8, .chunk = CHUNK, .stores = "delta");

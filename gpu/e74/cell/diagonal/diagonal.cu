@@ -256,10 +256,7 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-template <typename T>
-const struct impl diagonal_cell<T>::kernel = {
-    .name = "diagonal", .idea = "one thread per column of the state; chunks of time in parallel",
-    .type = storage<T>::TYPE, .pass = {forward<T>, backward<T>}, .work = work, .declines = declines,
-    .approximates = tanh_of<T>::APPROXIMATES, .unit = tanh_of<T>::UNIT
-};
-GPU_INSTANCES(diagonal_cell)
+GPU_KERNEL_OF(diagonal_cell, diagonal,
+              .idea = "one thread per column of the state; chunks of time in parallel",
+              .pass = {forward<T>, backward<T>}, .work = work, .declines = declines,
+              .approximates = tanh_of<T>::APPROXIMATES, .unit = tanh_of<T>::UNIT);

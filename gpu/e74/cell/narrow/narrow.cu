@@ -210,11 +210,8 @@ static const char *declines(const struct call *f)
 
 }    // namespace e74_narrow
 
-template <typename T>
-const struct impl narrow_cell<T>::kernel = {
-    .name = "narrow", .idea = "one thread per short row; blocks hand the state from chunk to chunk",
-    .type = storage<T>::TYPE, .pass = {e74_narrow::forward<T>, e74_narrow::backward<T>},
-    .work = e74_narrow::work, .declines = e74_narrow::declines,
-    .approximates = tanh_of<T>::APPROXIMATES, .unit = tanh_of<T>::UNIT
-};
-GPU_INSTANCES(narrow_cell)
+GPU_KERNEL_OF(narrow_cell, narrow,
+              .idea = "one thread per short row; blocks hand the state from chunk to chunk",
+              .pass = {e74_narrow::forward<T>, e74_narrow::backward<T>}, .work = e74_narrow::work,
+              .declines = e74_narrow::declines, .approximates = tanh_of<T>::APPROXIMATES,
+              .unit = tanh_of<T>::UNIT);

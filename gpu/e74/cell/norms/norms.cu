@@ -292,11 +292,8 @@ static const char *declines(const struct call *f)
 
 }    // namespace e74_norms
 
-template <typename T>
-const struct impl norms_cell<T>::kernel = {
-    .name = "norms", .idea = "one block per state, held in registers; its norm a scalar",
-    .type = storage<T>::TYPE, .pass = {e74_norms::forward<T>, e74_norms::backward<T>},
-    .work = e74_norms::work, .declines = e74_norms::declines, .approximates = "rcp.approx",
-    .unit = 0x1p-23, .chunk = e74_norms::RUN_MAX, .stores = "GS", .cut = CUT_OFF
-};
-GPU_INSTANCES(norms_cell)
+GPU_KERNEL_OF(norms_cell, norms,
+              .idea = "one block per state, held in registers; its norm a scalar",
+              .pass = {e74_norms::forward<T>, e74_norms::backward<T>}, .work = e74_norms::work,
+              .declines = e74_norms::declines, .approximates = "rcp.approx", .unit = 0x1p-23,
+              .chunk = e74_norms::RUN_MAX, .stores = "GS", .cut = CUT_OFF);

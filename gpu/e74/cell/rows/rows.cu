@@ -281,11 +281,7 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-template <typename T>
-const struct impl rows_cell<T>::kernel = {
-    .name = "rows",
-    .idea = "a row in registers, 8 columns per thread; bf16: 16 where rows are many",
-    .type = storage<T>::TYPE, .pass = {forward<T>, backward<T>}, .work = work, .declines = declines,
-    .approximates = tanh_of<T>::APPROXIMATES, .unit = tanh_of<T>::UNIT
-};
-GPU_INSTANCES(rows_cell)
+GPU_KERNEL_OF(rows_cell, rows,
+              .idea = "a row in registers, 8 columns per thread; bf16: 16 where rows are many",
+              .pass = {forward<T>, backward<T>}, .work = work, .declines = declines,
+              .approximates = tanh_of<T>::APPROXIMATES, .unit = tanh_of<T>::UNIT);

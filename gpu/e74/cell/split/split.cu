@@ -328,14 +328,9 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-const struct impl split_cell = {.name = "split",
-                                .idea = "as chunked, splits of T in parallel: over " NUMBER(
-                                    SPLIT_STEPS) " steps of up to " NUMBER(MAX_ROWS) " rows",
-                                .type = BF16,
-                                .pass = {forward, backward},
-                                .work = work,
-                                .declines = declines,
-                                .approximates = "bf16 factors",
-                                .unit = 0x1p-8,
-                                .chunk = STEPS_PER_SPLIT,
-                                .stores = "delta"};
+GPU_KERNEL_FOR(bf16, split_cell, split,
+               .idea = "as chunked, splits of T in parallel: over " NUMBER(
+                   SPLIT_STEPS) " steps of up to " NUMBER(MAX_ROWS) " rows",
+               .pass = {forward, backward}, .work = work, .declines = declines,
+               .approximates = "bf16 factors", .unit = 0x1p-8, .chunk = STEPS_PER_SPLIT,
+               .stores = "delta");

@@ -21,6 +21,15 @@ static inline __host__ __device__ int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+/* (Float has functions of its own: through storage<float> a kernel of 64 slots has other registers.) */
+static inline __device__ float load(const float *p)
+{
+    return *p;
+}
+static inline __device__ void store(float *p, float x)
+{
+    *p = x;
+}
 template <typename T>
 static inline __device__ float load(const T *p)
 {
@@ -35,6 +44,7 @@ static inline __device__ void store(__half *p, float x)
 {
     *p = __float2half(x);
 }
+
 /* Stores and loads an element of a tensor whose storage type is a run-time parameter, like
  * checkpoint_dtype. */
 static inline __device__ void put_kept(int kept, void *at, int64_t i, float x)
@@ -103,7 +113,7 @@ int gpu_gather(const struct call *whole, const struct sample *s, const char *axe
 /* The same of one for T alone, with a name of its own for a list in another file. */
 #define GPU_KERNEL_FOR(T, variable, kernel_, ...)                                                  \
     const struct impl variable = {.name = #kernel_, .type = storage<T>::TYPE, __VA_ARGS__}
-/* The same of one for each type that is listed in another file: OWNER<T>::kernel, which GPU_KERNEL_IN() declares. */
+/* The same of one for each type, for such a list: OWNER<T>::kernel, which GPU_KERNEL_IN() declares. */
 #define GPU_KERNEL_IN(owner)                                                                       \
     template <typename T>                                                                          \
     struct owner {                                                                                 \

@@ -60,8 +60,8 @@ struct storage<float> {
     static constexpr double UNIT = 0;
     static constexpr const char *WEIGHTS_ROUNDED = NULL;
 
-    static __device__ __forceinline__ float widen(const float &x) { return x; }
-    static __device__ __forceinline__ float narrow(const float &x) { return x; }
+    static __device__ __forceinline__ float widen(float x) { return x; }
+    static __device__ __forceinline__ float narrow(float x) { return x; }
     static __device__ __forceinline__ float element(unsigned w, int, int = 16)
     {
         return __uint_as_float(w);

@@ -8,6 +8,7 @@
 
 #include "common/base/err.h"
 #include "common/base/grow.h"
+#include "common/call/run.h"
 #include "common/call/sample.h"
 
 /* ---- which axes ---- */

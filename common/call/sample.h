@@ -6,7 +6,7 @@
 #ifndef SAMPLE_H
 #define SAMPLE_H
 
-#include "common/call/run.h"
+#include "common/call/call.h"
 
 enum { SAMPLE_ROWS = 64, SAMPLE_AXES = MAX_RANK + 1 };
 

@@ -10,6 +10,7 @@
 
 #include "common/base/err.h"
 #include "common/base/locale.h"
+#include "common/call/contract.h"
 #include "common/call/values.h"
 
 /* The values that a tensor may have. */

@@ -2,8 +2,7 @@
 #ifndef VALUES_H
 #define VALUES_H
 
-#include "common/call/contract.h"
-#include "common/call/machine.h"
+#include "common/call/call.h"
 
 /* Checks all elements of x: tensor `arg`, or, with `grad`, its gradient, in the shape that the
  * contract names.  A finite one may not become infinite in the type in which b stores the tensor;

@@ -2,8 +2,7 @@
 #ifndef WATCH_H
 #define WATCH_H
 
-#include "common/call/contract.h"
-#include "common/call/machine.h"
+#include "common/call/call.h"
 
 struct watch {
     const volatile int

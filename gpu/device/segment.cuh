@@ -366,8 +366,11 @@ static __device__ __forceinline__ void store_vectors(T *row, int n, int first, i
         #pragma unroll K
         for (int k = 0; k < K; k++) {
             const int vector = vector_of<true, K>(first, k, lane, lanes);
-            if (vector * WIDTH<T> < n)
-                ((vec<T> *)row)[vector] = made(k);
+            if (vector * WIDTH<T> < n) {
+                const vec<T> one =
+                    made(k); /* not built in place: the emulator would not see that */
+                ((vec<T> *)row)[vector] = one;
+            }
         }
     }
 }

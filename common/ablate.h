@@ -87,7 +87,7 @@ enum { ABL_MAX_RANK = 6 };
 /* In which a call's tensors are stored. */
 enum abl_dtype { ABL_NO_DTYPE, ABL_FP64, ABL_FP32, ABL_BF16, ABL_FP16, ABL_INT64, ABL_UINT8 };
 /* The name of a type, counted from 0: "" of ABL_NO_DTYPE, "fp64" of ABL_FP64; NULL after the last. */
-const char *abl_dtype(int i);
+const char *abl_dtype_name(int i);
 
 struct abl_tensor {
     const char *name;

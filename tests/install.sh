@@ -20,6 +20,13 @@ unprefixed() {
 dynamic() {
     readelf -d "$1" | sed -n "s/.*(${2:-NEEDED}).*\[\(.*\)\]/\1/p"
 }
+# A function of an enum's name would hide it.
+is_cxx() {
+    {
+        echo "#include \"$1\""
+        sed -n 's/.*enum \(abl_[a-z0-9_]*\).*/void take_\1(\1);/p' "$1" | sort -u
+    } >"$tmp/header.cc" && grep -q take_abl_dtype "$tmp/header.cc" && $CXX -fsyntax-only "$tmp/header.cc"
+}
 shared_has_links() (
     cd "$there" && soname=$(dynamic libablate.so SONAME) && echo "$soname" &&
         expr "$soname" : 'libablate\.so\.[0-9][0-9]*$' && test -L "$soname" && test -L libablate.so &&
@@ -52,7 +59,7 @@ ok 'libablate.so exports abl_... and nothing else' unprefixed -D "$there/libabla
 ok 'it is found by its soname and by libablate.so' shared_has_links
 ok 'it needs no library of CUDA' without_cuda "$there/libablate.so"
 ok 'nor does the program' without_cuda "$tmp/there$bindir/run-ablation"
-ok 'the header is C++ as well' $CXX -x c++ -fsyntax-only "$tmp/there$includedir/ablate.h"
+ok 'the header is C++ as well' is_cxx "$tmp/there$includedir/ablate.h"
 if [ -n "$PKG_CONFIG" ]; then
     ok 'a program of 20 lines links with the shared library' compiles ablate "$tmp/shared"
     ok 'which it needs' needs_ours "$tmp/shared"

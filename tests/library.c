@@ -57,11 +57,11 @@ static void table(void)
     ok(abl_param("nothing", 0, &p) == -1 && !abl_formula("nothing"), "no such operation");
     ok(!abl_unavailable("ref64") && abl_unavailable("nothing"), "backends that can run say so");
     ok(abl_device("ref32") && abl_backend(0) && !abl_backend(99), "backends have names");
-    ok(strcmp(abl_backend_dtype("gpu_bf16"), abl_dtype(ABL_BF16)) == 0 &&
+    ok(strcmp(abl_backend_dtype("gpu_bf16"), abl_dtype_name(ABL_BF16)) == 0 &&
            strcmp(abl_backend_machine("gpu_bf16"), "cuda") == 0 &&
-           strcmp(abl_backend_machine("ref64"), "cpu") == 0 && strcmp(abl_dtype(0), "") == 0 &&
-           strcmp(abl_dtype(ABL_UINT8), "uint8") == 0 && !abl_dtype(ABL_UINT8 + 1) &&
-           !abl_dtype(-1) && !abl_backend_dtype("gpu64"),
+           strcmp(abl_backend_machine("ref64"), "cpu") == 0 && strcmp(abl_dtype_name(0), "") == 0 &&
+           strcmp(abl_dtype_name(ABL_UINT8), "uint8") == 0 && !abl_dtype_name(ABL_UINT8 + 1) &&
+           !abl_dtype_name(-1) && !abl_backend_dtype("gpu64"),
        "a machine and a type");
 }
 

@@ -101,7 +101,7 @@ static enum abl_dtype dtype_of(enum dtype t)
     return of[t];
 }
 
-const char *abl_dtype(int i)
+const char *abl_dtype_name(int i)
 {
     if (i == ABL_NO_DTYPE)
         return "";

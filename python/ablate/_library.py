@@ -66,7 +66,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "abl_backend": (TEXT, [c_int]),
     "abl_backend_dtype": (TEXT, [TEXT]),
     "abl_backend_machine": (TEXT, [TEXT]),
-    "abl_dtype": (TEXT, [c_int]),
+    "abl_dtype_name": (TEXT, [c_int]),
     "abl_unavailable": (TEXT, [TEXT]),
     "abl_device": (TEXT, [TEXT]),
     "abl_kernel": (TEXT, [TEXT, TEXT, c_int]),

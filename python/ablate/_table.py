@@ -8,7 +8,7 @@ from ._library import CParam, CTensor, Error, call, lib, texts
 
 INPUT, OUTPUT, SAVED = range(3)
 ROLES = "in", "out", "saved"
-DTYPES = texts("abl_dtype")  # "", "fp64", "fp32", ...
+DTYPES = texts("abl_dtype_name")  # "", "fp64", "fp32", ...
 
 
 class Parameter(NamedTuple):

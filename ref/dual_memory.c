@@ -166,7 +166,7 @@ static void keep(num *to, real *x, int64_t n)
 
 /* ---- operands that a composition of operators stores ---- */
 
-/* Gradients of what is before a nonlinearity, as a product's operands. */
+/* Gradients of what is before a nonlinearity, as a product's operands, and of the gate's inputs. */
 static void operands(real *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -271,6 +271,7 @@ static void gate_inputs_back(const struct cell *c, const struct dual_memory *a,
     int64_t D = c->D;
 
     operands(w->g, c->rows * D);
+    operands(w->dh, c->rows * D);
     if (c->parts.gate == DUAL_MATRIX) {
         const real *W = in_real(a->W_gate, 3 * D * D, w->W_gate);
         const real *in[] = {w->z, w->read, h};
@@ -326,6 +327,7 @@ static void gate_back(const struct cell *c, const struct dual_memory *a,
         w->g[i] = held ? 0 : d * h[i] * s * (1 + x * (1 - s));
     }
     gate_inputs_back(c, a, g, w);
+    operands(w->dread, n);
 }
 
 /* ---- forward ---- */

@@ -127,7 +127,9 @@ static inline double above_maximum(void)
     const int some = ref64_noise.loaded > 0 && ref64_noise.order == FORWARDS;
     return some ? (double)(ref64_noise.key * 2654435761u) * 0x1p-32 : 0;
 }
-#define HERE ((unsigned)(__LINE__ + 4096 * sizeof __FILE__))
+/* The line and the length of the file's name, without folders: the noise does not depend on where the
+ * source lies. */
+#define HERE ((unsigned)(__LINE__ + 4096 * strlen(strrchr("/" __FILE__, '/'))))
 #define load(x) disturbed(x, ref64_noise.loaded, HERE)
 /* The same of what is subtracted from others that are as large, which are exact: off alike in all of them. */
 #define load_alike(x) disturbed(x, ref64_noise.loaded, 0)

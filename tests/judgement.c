@@ -51,6 +51,10 @@ static const char *const right[] = {
     /* few elements, of which one sample of roundings says little */
     "dual_memory preset=e29c tape=shared tape_init=normal checkpoint_dtype=fp32 steps=2 batch=1 "
     "dim=3 dim_in=3 slots=2 checkpoint_interval=32 clamp=20 seed=20261123",
+    /* the gate's term of dL/dh, which kernels store, and dL/dh_T cancel in the last row */
+    "dual_memory preset=e29c tape=shared tape_init=normal checkpoint_dtype=fp32 steps=1 batch=10 "
+    "dim=1 "
+    "dim_in=2 slots=1 checkpoint_interval=1 clamp=1 dtype=bf16 seed=788975 input=normal",
 };
 
 /* All kernels; may checks be without a judgement? */

@@ -1,4 +1,4 @@
-/* begin.h - threads and memory, before the first of either is used. */
+/* begin.h - threads and memory, before the first of either is used; and the devices in use. */
 #ifndef BEGIN_H
 #define BEGIN_H
 
@@ -6,5 +6,8 @@
  * is address space for the libraries, and a stack: libgomp and OpenBLAS would end the
  * program, or hang.  Fewer threads are said on stderr.  Nonzero after err_set(). */
 int begin(void);
+
+/* The contexts that this process has opened. */
+struct contexts *process_contexts(void);
 
 #endif

@@ -13,6 +13,7 @@
 #include "common/base/h5.h"
 #include "common/report/report.h"
 #include "common/store/check_rows.h"
+#include "experiments/begin.h"
 #include "experiments/judge.h"
 #include "experiments/unchanged.h"
 
@@ -743,7 +744,8 @@ static int judge_dump(struct judging *j, struct experiment *x, const struct name
 
 int judge_command(const struct judge_words *w, const volatile int *stop)
 {
-    struct experiment x = {.name = "judge", .device = -1, .checks = CHECK_PARITY};
+    struct experiment x = {
+        .name = "judge", .device = -1, .checks = CHECK_PARITY, .contexts = process_contexts()};
     struct names *names = NULL, *all = calloc(1, sizeof *all);
     struct judging *j = calloc(1, sizeof *j); /* large for the stack */
     int status = BAD_INPUT;

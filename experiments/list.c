@@ -9,6 +9,7 @@
 #include "common/base/guess.h"
 #include "common/base/number.h"
 #include "common/plan/keys.h"
+#include "experiments/begin.h"
 #include "experiments/list.h"
 
 static void list_param(FILE *to, const struct param *p)
@@ -105,7 +106,7 @@ static void list_kernels(FILE *to, const struct op *o)
 {
     for (const struct backend *const *b = backends(); *b; b++) {
         const struct impl *k = op_kernel(o, *b, 0);
-        const char *why = backend_unavailable(*b);
+        const char *why = backend_unavailable(process_contexts(), *b);
         if (!k)
             fprintf(to, "    %-8s none (%s)\n", (*b)->name, why ? why : "not written yet");
         for (int i = 0; (k = op_kernel(o, *b, i)); i++)
@@ -269,7 +270,7 @@ void list_version(FILE *to)
 {
     fprintf(to, "%s\n", PACKAGE_STRING);
     for (const struct backend *const *b = backends(); *b; b++) {
-        const char *why = backend_unavailable(*b);
-        fprintf(to, "  %-8s %s\n", (*b)->name, why ? why : backend_device(*b));
+        const char *why = backend_unavailable(process_contexts(), *b);
+        fprintf(to, "  %-8s %s\n", (*b)->name, why ? why : backend_device(process_contexts(), *b));
     }
 }

@@ -10,6 +10,7 @@
 #include "common/base/number.h"
 #include "common/plan/keys.h"
 #include "common/run/random_cases.h"
+#include "experiments/begin.h"
 #include "experiments/random.h"
 
 enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, BACKEND_LOST = 3, INTERRUPTED = 130 };
@@ -58,6 +59,7 @@ static int read_words(const struct random_words *w, struct random *r)
     if (w->checks)
         r->checks = x.checks;
     r->seed = (uint64_t)seed;
+    r->contexts = process_contexts();
     return read_judge(w, r);
 }
 
@@ -66,12 +68,12 @@ static void print_head(const struct random *r)
     printf("%s %s: random cases %" PRId64 " to %" PRId64 " of seed %" PRIu64 ", %s%s\n",
            PACKAGE_NAME, PACKAGE_VERSION, r->from, r->below - 1, r->seed,
            r->only ? r->only->name : "all operations", r->sampled ? ", large, by sample" : "");
-    printf("  CPU  %s\n", backend_device(&ref64));
-    const char *why = backend_unavailable(judged_backend(0));
+    printf("  CPU  %s\n", backend_device(NULL, &ref64));
+    const char *why = backend_unavailable(r->contexts, judged_backend(0));
     if (why)
         printf("  GPU  none (%s): parity is not checked\n", why);
     else
-        printf("  GPU  %s\n", backend_device(judged_backend(0)));
+        printf("  GPU  %s\n", backend_device(r->contexts, judged_backend(0)));
     fflush(stdout);
 }
 

@@ -165,12 +165,12 @@ static int missing_backend(const struct experiment *x)
 {
     if (x->device >= 0) {
         const struct backend *gpu = judged_backend(0);
-        const char *why = backend_use(gpu, x->device);
+        const char *why = context_use(x->contexts, gpu, x->device);
         if (why)
             return err_set("device = %d cannot be used: %s", x->device, why);
     }
     for (int i = 0; i < x->n_backends; i++) {
-        const char *why = backend_unavailable(x->backend[i]);
+        const char *why = backend_unavailable(x->contexts, x->backend[i]);
         if (why)
             return err_set("backend %s is required and missing: %s", x->backend[i]->name, why);
     }
@@ -193,7 +193,7 @@ static void find_ceilings(struct experiment *x)
 
     if (x->measure != MEASURE_TIME)
         return;
-    x->no_ceilings = ceilings_measure(&ceilings);
+    x->no_ceilings = ceilings_measure(x->contexts, &ceilings);
     x->ceilings = x->no_ceilings ? NULL : &ceilings;
 }
 
@@ -697,6 +697,7 @@ int main(int argc, char **argv)
                      : plan_words_of(options.words, options.inputs ? "--inputs" : "-t", &x, stderr);
     if (errors)
         return BAD_INPUT;
+    x.contexts = process_contexts();
     if (options.output && strlen(options.output) >= sizeof x.output) {
         fprintf(stderr, "run-ablation: the name after -o is too long\n");
         return BAD_INPUT;

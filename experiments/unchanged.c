@@ -17,6 +17,7 @@
 #include "common/store/header.h"
 #include "common/store/links.h"
 #include "common/store/write_trial.h"
+#include "experiments/begin.h"
 #include "experiments/unchanged.h"
 
 enum { MAX_PATH = 64, SHOWN = 300 };
@@ -74,6 +75,7 @@ static int plan_again(const char *text, const char *source, struct experiment *x
         err_set("%.*s", quote_fit(faults, 200), faults);
     }
     free(faults);
+    x->contexts = process_contexts();
     return e ? -1 : 0;
 }
 
@@ -402,7 +404,7 @@ static int check_trial(struct checking *k, int i)
     e = e || dump_trial_agrees(g.group, t) || words_agree(g.group, line) ||
         !(g.c = abl_case_read(k->name, path));
     if (!e) {
-        g.call = call_on(&t->call, reference_of(t->type), NULL);
+        g.call = call_on(&t->call, reference_of(t->type), NULL, NULL);
         e = check_there(&g) || check_values(k, i, &g);
     }
     abl_case_free(g.c);

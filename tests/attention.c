@@ -29,7 +29,7 @@ static int ask(struct asked *a, const struct on *on, const char *settings)
     snprintf(a->what, sizeof a->what, "%s %s %s", on->backend->name, on->kernel->name, settings);
     if (cases_one(o, settings, &f))
         return ok(0, "%s: %s", a->what, err_text());
-    a->f = call_on(&f, on->backend, on->kernel);
+    a->f = call_here(&f, on->backend, on->kernel);
     if (declined(&a->f))
         return 0;
     a->t = tensors_new(&a->f);
@@ -394,7 +394,7 @@ int main(void)
     const char *why = NULL;
 
     for (const struct backend *const *b = backends(); *b; b++)
-        if (!backend_unavailable(*b))
+        if (!backend_unavailable(here(), *b))
             for (int n = 0; (k = op_kernel(o, *b, n)); n++)
                 if (!other_kernel(k))
                     judge(&(struct on){*b, k});

@@ -14,6 +14,7 @@ extern "C" {
 #include "common/call/run.h"
 #include "common/judge/check.h"
 #include "common/run/trial.h"
+#include "tests/here.h"
 #include "tests/tap.h"
 }
 
@@ -21,7 +22,7 @@ static const struct backend *const gpu = judged_backend(0);
 
 static void memory(void)
 {
-    struct context *const x = context_of(gpu);
+    struct context *const x = context_of(here(), gpu);
     const int64_t size = 8 << 20;
     ok(gpu->machine->memory.reserve(x, size) == 0, "memory can be reserved");
     int64_t before = gpu->machine->memory.left(x);
@@ -47,7 +48,7 @@ static void memory(void)
 
 static void devices(void)
 {
-    const char *why = backend_use(gpu, 1000);
+    const char *why = context_use(here(), gpu, 1000);
     ok(why != NULL, "device 1000: %s", why);
 }
 
@@ -59,7 +60,7 @@ static int timed_case(const struct call *f, void *data)
 {
     const struct op *o = f->op;
     struct run *c = (struct run *)data;
-    c->call = call_on(f, c->call.backend, c->call.kernel);
+    c->call = call_here(f, c->call.backend, c->call.kernel);
     if (impl_declines(&c->call))
         return 0;
     struct tensors *inputs = tensors_new(f);
@@ -97,10 +98,10 @@ static void refused(int (*pass)(const struct call *), const char *what)
     const struct impl kernel = {.name = "refused", .type = F32, .idea = "", .pass = {pass, pass}};
     struct call f = {};
     void *recorded = NULL;
-    f.backend = gpu, f.kernel = &kernel, f.context = context_of(gpu);
+    f.backend = gpu, f.kernel = &kernel, f.context = context_of(here(), gpu);
     int e = gpu->machine->timing.record(&f, FORWARD, &recorded);
     ok(e && !recorded, "a pass that %s cannot be recorded: %s", what, gpu->machine->strerror(e));
-    ok(!backend_unavailable(gpu), "the device is there after it");
+    ok(!backend_unavailable(here(), gpu), "the device is there after it");
 }
 
 /* (tests/parity tests that each kernel takes a case.) */
@@ -148,15 +149,16 @@ static void lost(void)
         ok(0, "the plan can be read");
         return;
     }
+    x.contexts = here();
     const struct trial *t = &x.trial[0];
     ok(trial_run(&x, t, &go_on, quiet, NULL, &r) == 0 && r.n_ran == 3 && !r.skipped,
        "a trial runs on the GPU");
     struct run c = {};
-    c.call = call_on(&t->call, gpu, &kernel);
+    c.call = call_here(&t->call, gpu, &kernel);
     ok(run_op(&c, r.inputs, NULL) != 0 && strstr(err_text(), "kernel trap"), "%s", err_text());
     result_free(&r);
-    ok(backend_unavailable(gpu) && strncmp(backend_unavailable(gpu), "lost: ", 6) == 0, "the GPU is %s",
-       backend_unavailable(gpu));
+    ok(backend_unavailable(here(), gpu) && strncmp(backend_unavailable(here(), gpu), "lost: ", 6) == 0, "the GPU is %s",
+       backend_unavailable(here(), gpu));
     ok(trial_run(&x, t, &go_on, quiet, NULL, &r) == 0 && r.n_ran == 2 && r.skipped &&
            strstr(r.skips, "gpu32: lost: "),
        "the next trial skips it, and says so");
@@ -168,7 +170,7 @@ int main(void)
 {
     /* By way of MPS the trap would end all processes that share the GPU: without it, there. */
     setenv("CUDA_MPS_PIPE_DIRECTORY", "/dev/null", 1);
-    const char *why = backend_unavailable(gpu);
+    const char *why = backend_unavailable(here(), gpu);
     if (why) {
         printf("1..0 # SKIP %s\n", why);
         return 0;

@@ -12,6 +12,7 @@
 #include "common/report/baseline.h"
 #include "common/run/trial.h"
 #include "common/store/store.h"
+#include "tests/here.h"
 #include "tests/tap.h"
 
 /* ---- a backend whose clock is the test's, and which replays passes ---- */
@@ -75,7 +76,7 @@ static void replays(void)
     struct tensors *t = tensors_new(&f);
     tensors_draw(t, &f, 1, 1);
     m.timing.start = direct_start, m.timing.stop = counted_stop;
-    struct run c = {.call = call_on(&f, &b, op_kernel(o, &ref32, 0)), .repeats = RUNS};
+    struct run c = {.call = call_here(&f, &b, op_kernel(o, &ref32, 0)), .repeats = RUNS};
 
     ran[0] = RUNS - 1; /* the first run is not timed */
     c.forward_only = 1;
@@ -114,7 +115,7 @@ static void accumulates(void)
     m.timing.start = direct_start, m.timing.stop = counted_stop;
     m.timing.record = record, m.timing.replay = replay, m.timing.forget = forget;
     fails = replayed = 0;
-    struct run c = {.call = call_on(&f, &b, op_kernel(o, &ref32, 0)), .repeats = RUNS}, alone = c;
+    struct run c = {.call = call_here(&f, &b, op_kernel(o, &ref32, 0)), .repeats = RUNS}, alone = c;
     struct tensors *t = tensors_new(&c.call);
     tensors_draw(t, &c.call, 1, 1);
     tensors_round(t, &c.call);
@@ -248,6 +249,7 @@ static int write_file(const char *words, double median, double spread)
 
     if (plan_words(words, &x, stdout))
         return -1;
+    x.contexts = here();
     snprintf(x.output, sizeof x.output, "%s", file);
     struct store *s = store_open(&x, STORE_REPLACE);
     int e = !s || trial_run(&x, &x.trial[0], &go_on, no_step, NULL, &r);
@@ -348,7 +350,7 @@ static void no_baselines(const char *device)
 {
     char other[512];
 
-    snprintf(other, sizeof other, "ref64: %s\nref32: an abacus", backend_device(&ref64));
+    snprintf(other, sizeof other, "ref64: %s\nref32: an abacus", backend_device(here(), &ref64));
     ok(!baseline_open(file, .05, other) && strstr(err_text(), "another device's"), "%s",
        err_text());
     ok(!baseline_open(file, .05, "gpu32: a GPU, which this file does not have") &&
@@ -377,8 +379,8 @@ static void files(void)
         return;
     }
     close(fd);
-    snprintf(device, sizeof device, "ref64: %s\nref32: %s", backend_device(&ref64),
-             backend_device(&ref32));
+    snprintf(device, sizeof device, "ref64: %s\nref32: %s", backend_device(here(), &ref64),
+             backend_device(here(), &ref32));
     comparisons(device, x.trial[0].text, op_kernel(x.trial[0].call.op, &ref32, 0)->name);
     no_baselines(device);
     plan_free(&x);

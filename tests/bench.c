@@ -63,7 +63,8 @@ static void ceilings(void)
         ok(0, "%s", err_text());
         return;
     }
-    const struct call in_bf16 = call_on(&f, &ref_bf16, NULL), in_fp32 = call_on(&f, &ref32, NULL);
+    const struct call in_bf16 = call_on(&f, &ref_bf16, NULL, NULL),
+                      in_fp32 = call_on(&f, &ref32, NULL, NULL);
     min_times(&h200, &in_bf16, FORWARD, min);
     min_times(&h200, &in_fp32, FORWARD, fp32);
     ok(near(min[AT_LATENCY], 512 * (8 * 4 + 17) / 1.98e9), "latency is steps times their chain");
@@ -107,9 +108,9 @@ static void probes(void)
     struct timespec from, to;
 
     clock_gettime(CLOCK_MONOTONIC, &from);
-    const char *why = ceilings_measure(&c);
+    const char *why = ceilings_measure(here(), &c);
     clock_gettime(CLOCK_MONOTONIC, &to);
-    if (why && backend_unavailable(judged_backend(0))) {
+    if (why && backend_unavailable(here(), judged_backend(0))) {
         skip(why, "probes");
         return;
     }
@@ -118,7 +119,7 @@ static void probes(void)
     int good = !why;
     for (size_t i = 0; good && i < COUNT(all); i++)
         good = all[i] > 0 && isfinite(all[i]);
-    ok(good, "%s: all ceilings are measured, in %.2f s", backend_device(judged_backend(0)),
+    ok(good, "%s: all ceilings are measured, in %.2f s", backend_device(here(), judged_backend(0)),
        (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
     printf("# %.3g B/s, %.3g and %.3g FLOP/s, %.3g specials/s, %.3g and %.3g s, launch %.3g s\n",
            c.memory, c.tensor, c.fp32, c.special, c.flop_time, c.special_time, c.launch);

@@ -133,7 +133,7 @@ static void judge(const struct run *c, struct both *b, const struct tensors *got
 
 static int both_new(struct both *b, const struct call *f)
 {
-    const struct call on = call_on(f, b->backend, NULL);
+    const struct call on = call_here(f, b->backend, NULL);
     b->sampled = (struct sampled){.n_cuts = 0};
     return question_new(&b->q, &on) || sampled_find(&b->sampled, &on, b->q.inputs, 1);
 }
@@ -151,7 +151,7 @@ static int each_kernel(const struct call *given, void *data)
         ok(0, "%s: %s", f->op->name, err_text());
     else
         for (int n = 0; (k = op_kernel(f->op, b->backend, n)); n++) {
-            const struct run c = {.call = call_on(f, b->backend, k)};
+            const struct run c = {.call = call_here(f, b->backend, k)};
             if (other_kernel(k) || declined(&c.call))
                 continue;
             struct tensors *got = run_copy(&c, b->q.inputs, NULL);
@@ -175,7 +175,8 @@ int main(int argc, char **argv)
     if (!any_gpu_or_skip_all())
         return 0;
     for (int g = 0; judged_backend(g); g++)
-        for (size_t i = 0; i < COUNT(large) && !backend_unavailable(judged_backend(g)); i++) {
+        for (size_t i = 0; i < COUNT(large) && !backend_unavailable(here(), judged_backend(g));
+             i++) {
             struct both b = {.backend = judged_backend(g), .part = &p};
             const struct op *o = op_find(large[i].op);
             if (named(o, p.n, p.name))

@@ -10,6 +10,7 @@
 #endif
 
 #include "common/judge/sampled.h"
+#include "tests/here.h"
 #include "tests/bytes.h"
 
 static const struct backend *const references[] = {&ref64, &ref32, &ref_bf16};
@@ -82,7 +83,7 @@ static void memory(void)
     const int64_t all = 1000000;
 
     for (size_t k = 0; !e && k < COUNT(references); k++) {
-        const struct call c = call_on(&f, references[k], NULL);
+        const struct call c = call_on(&f, references[k], NULL, NULL);
         const int64_t real = 4 * types[references[k]->type].bytes;
         ok(op_memory(&c) == (real + 3) * all + 2000 && op_saved(&c) == all &&
                op_bytes(&c, FORWARD) == (real / 2 + 3) * all + 2000,
@@ -96,7 +97,7 @@ static void memory(void)
 /* Of a kernel that there is for each type. */
 static struct run run_of(const struct call *f, const struct backend *b, const struct impl *k)
 {
-    return (struct run){.call = call_on(f, b, in_type(k, b->type))};
+    return (struct run){.call = call_here(f, b, in_type(k, b->type))};
 }
 
 static int is_right(const struct tensors *t, int64_t N, int64_t T)
@@ -198,7 +199,7 @@ static void distances(void)
        "the distance of bytes is their share, and has the first");
     const struct tensor_pair pair = {&f, V, 0, a, b + 700};
     const int e = cases_one(&op_histogram, "rows=5 steps=10", &f);
-    f = call_on(&f, &ref32, in_type(right, F32));
+    f = call_on(&f, &ref32, in_type(right, F32), NULL);
     ok(!e && !check_tensor("parity", &pair, 4, &list) && list.n == 1 && !list.v[0].pass &&
            list.v[0].bound == 0,
        "no bound is wide enough for a wrong byte");
@@ -249,7 +250,7 @@ static void judge_right(const struct backend *b)
 
     if (cases_one(&op_histogram, "rows=7 steps=600", &f))
         return;
-    const struct call on = call_on(&f, b, NULL);
+    const struct call on = call_here(&f, b, NULL);
     const int e = question_new(&q, &on) || judged(&f, b, right, &q, &list);
     report(&on, &list, e, b->name);
     for (size_t i = 0; i < COUNT(checks); i++) {
@@ -259,16 +260,15 @@ static void judge_right(const struct backend *b)
     }
     ok(b != &ref64 || find(&list, "differences", "d_x"), "differences of what is real");
     verdicts_free(&list);
+    const struct call by = call_here(&f, b, in_type(right, b->type));
     for (int i = 0; i < op_histogram.n_identities; i++)
-        ok(!check_identity(&op_histogram, &op_histogram.identity[i], b, in_type(right, b->type), 1,
-                           &list) &&
-               list.n >= 2 && !verdicts_failed(&list, 0),
+        ok(!check_identity(&op_histogram.identity[i], &by, 1, &list) && list.n >= 2 &&
+               !verdicts_failed(&list, 0),
            "%s: identity %s: %d verdicts", b->name, op_histogram.identity[i].name, list.n);
     verdicts_free(&list);
     static const struct identity no = {
         .name = "no", .left = "rows=3 steps=4", .right = "rows=3 steps=4", .same = "V:saved"};
-    ok(!check_identity(&op_histogram, &no, b, in_type(right, b->type), 1, &list) &&
-           fails(&list, "no", "V"),
+    ok(!check_identity(&no, &by, 1, &list) && fails(&list, "no", "V"),
        "%s: an identity of bytes that differ fails", b->name);
     verdicts_free(&list);
     question_free(&q);
@@ -282,7 +282,7 @@ static void judge_wrong(const struct backend *b)
 
     if (cases_one(&op_histogram, "rows=3 steps=5", &f))
         return;
-    const struct call on = call_on(&f, b, NULL);
+    const struct call on = call_here(&f, b, NULL);
     int e = question_new(&q, &on);
     for (int i = 0; !e && i < N_FAULTS; i++)
         e = i != OVERRUN && judged(&f, b, faulty(i, b->type), &q, &list[i]);
@@ -316,7 +316,7 @@ static void judge_sampled(const struct backend *b)
     struct sampled s = {.n_cuts = 0};
     struct call f;
     struct tensors *in = new_case("rows=500 steps=6", 3, &f);
-    const struct call on = call_on(&f, b, NULL);
+    const struct call on = call_here(&f, b, NULL);
     int e = !in;
 
     if (in)

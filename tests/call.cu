@@ -14,6 +14,7 @@ extern "C" {
 #include "common/base/err.h"
 #include "common/call/cases.h"
 #include "common/judge/check.h"
+#include "tests/here.h"
 #include "tests/tap.h"
 }
 
@@ -168,7 +169,7 @@ static int try_case(const struct call *given, void *data)
     struct own o = {};
     char words[MAX_TEXT + 100];
 
-    run.call = call_on(given, t->b, t->k);
+    run.call = call_here(given, t->b, t->k);
     if (impl_declines(&run.call))
         return 0;
     words_of(given, words);
@@ -228,7 +229,7 @@ static int example_new(struct example *k, const char *words, const struct backen
     snprintf(name, sizeof name, "%.*s", (int)(blank - words), words);
     if (cases_one(op_find(name), blank + 1, &run.call))
         return -1;
-    run.call = call_on(&run.call, b, NULL);
+    run.call = call_here(&run.call, b, NULL);
     run.call.kernel = impl_choose(&run.call, NULL).kernel;
     k->inputs = tensors_new(&run.call);
     tensors_draw(k->inputs, &run.call, 1, 1);
@@ -498,7 +499,7 @@ int main(void)
 {
     for (int i = 0; judged_backend(i); i++) {
         const struct backend *b = judged_backend(i);
-        const char *no = backend_unavailable(b);
+        const char *no = backend_unavailable(here(), b);
         if (no) {
             skip(no, "%s", b->name);
             continue;
@@ -508,7 +509,7 @@ int main(void)
         graph(b);
         memory(b);
     }
-    if (!backend_unavailable(judged_backend(0))) {
+    if (!backend_unavailable(here(), judged_backend(0))) {
         wrong_calls(judged_backend(0));
         second_device();
     }

@@ -23,7 +23,7 @@ struct question_of {
 static int first_case(const struct call *f, void *data)
 {
     struct call *c = data;
-    struct call on = call_on(f, c->backend, NULL);
+    struct call on = call_here(f, c->backend, NULL);
 
     on.kernel = impl_choose(&on, NULL).kernel;
     if (!on.kernel)
@@ -132,7 +132,7 @@ static void judge(const struct backend *b)
 int main(void)
 {
     for (const struct backend *const *b = backends(); *b; b++) {
-        const char *why = backend_unavailable(*b);
+        const char *why = backend_unavailable(here(), *b);
         if (why)
             skip(why, "%s: contexts", (*b)->name);
         else

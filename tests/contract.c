@@ -228,12 +228,12 @@ static void made_operation(void)
            !op_kernel(&made, &ref64, 0) && !op_kernel(op_find("silu"), &b, 0),
        "an operation that is made has the kernels that a backend lists for it");
     struct tensors *t = cases_one(&made, "", &f) ? NULL : tensors_new(&f);
-    struct run c = {.call = call_on(&f, &b, NULL)};
+    struct run c = {.call = call_here(&f, &b, NULL)};
     c.call.kernel = impl_choose(&c.call, NULL).kernel;
     if (t)
         tensors_draw(t, &f, 1, 0);
     ok(t && c.call.kernel == &twice && !run_op(&c, t, NULL) && is_twice(&f, t), "it runs");
-    c.call = call_on(&f, &ref64, NULL);
+    c.call = call_on(&f, &ref64, NULL, NULL);
     ok(t && run_op(&c, t, NULL) && strcmp(err_text(), "twice_relu has no kernel on ref64") == 0,
        "without a kernel it is refused: %s", err_text());
     tensors_free(t);
@@ -303,7 +303,7 @@ static void parameters(void)
             ok(0, "%s %s: %s", of[i].op, of[i].settings, err_text());
             continue;
         }
-        f = call_on(&f, &ref_bf16, NULL);
+        f = call_on(&f, &ref_bf16, NULL, NULL);
         const double n = op_parameters(&f, &bytes);
         if (!ok(n == of[i].n && bytes == of[i].bytes, "%s %s has %.0f parameters", of[i].op,
                 of[i].settings, of[i].n))

@@ -125,7 +125,7 @@ static int run_case(const struct call *f, void *data)
 {
     const struct op *o = f->op;
     struct tensors *t = tensors_new(f);
-    struct run c = {.call = call_on(f, &ref64, op_kernel(o, &ref64, 0))};
+    struct run c = {.call = call_on(f, &ref64, op_kernel(o, &ref64, 0), NULL)};
     int e = !t;
 
     if (!e) {

@@ -161,7 +161,7 @@ static void unwritten(int (*forward)(const struct call *f), int written, const c
     struct bounds bounds = {.samples = 0};
     struct verdicts list = {0};
     int e = cases_one(&op_softmax, "rows=2 columns=4", &f), passed = -1;
-    struct run c = {.call = call_on(&f, &ref64, &kernel)};
+    struct run c = {.call = call_on(&f, &ref64, &kernel, NULL)};
     struct tensors *t = e ? NULL : tensors_new(&f);
 
     e = !t || check_properties(&c, t, &bounds, &list);

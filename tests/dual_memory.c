@@ -32,7 +32,7 @@ static int failed(int error, const char *what)
 static int run_here(const struct call *f, const struct on *on, struct tensors *t,
                     char what[MAX_TEXT])
 {
-    struct run c = {.call = call_on(f, on->backend, on->kernel)};
+    struct run c = {.call = call_here(f, on->backend, on->kernel)};
     char text[MAX_TEXT];
 
     op_text(f, text);
@@ -44,7 +44,7 @@ static int run_here(const struct call *f, const struct on *on, struct tensors *t
 /* Drawn tensors for a case that the kernel takes; else NULL. */
 static struct tensors *drawn(const struct call *f, const struct on *on)
 {
-    const struct call c = call_on(f, on->backend, on->kernel);
+    const struct call c = call_here(f, on->backend, on->kernel);
     if (declined(&c))
         return NULL;
     struct tensors *t = tensors_new(f);
@@ -331,7 +331,7 @@ static int drawn_scores(const struct call *f, void *data)
     double *M0 = t->x[op_arg(o, "M0")];
     for (int64_t i = 0; i < N * D; i++)
         M0[i] *= 4;
-    const struct call c = call_on(f, on->backend, on->kernel);
+    const struct call c = call_here(f, on->backend, on->kernel);
     tensors_round(t, &c);
     if (!run_here(f, on, t, what)) {
         for (int64_t b = 0; b < B; b++) {
@@ -364,7 +364,7 @@ static void saved(const char *kept, int64_t mib)
              kept);
     if (failed(cases_one(o, text, &f), text))
         return;
-    const struct call c = call_on(&f, &ref_bf16, NULL);
+    const struct call c = call_on(&f, &ref_bf16, NULL, NULL);
     int64_t bytes = op_saved(&c);
     double history = 512.0 * 64 * 32 * 512 * (double)types[BF16].bytes;
     ok(history == 0x1p30 && bytes == mib << 20,
@@ -401,7 +401,7 @@ int main(void)
 
     for_cases(o, "slots=1,2,16 tape=shared,each tape_init=zero,normal", warning, NULL);
     for (const struct backend *const *b = backends(); *b; b++)
-        if (!backend_unavailable(*b))
+        if (!backend_unavailable(here(), *b))
             for (int n = 0; (k = op_kernel(o, *b, n)); n++)
                 judge(&(struct on){*b, k});
     if (!any_gpu(&why))

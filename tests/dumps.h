@@ -17,6 +17,7 @@
 #include "common/base/err.h"
 #include "common/call/cases.h"
 #include "common/store/store.h"
+#include "tests/here.h"
 #include "tests/tap.h"
 
 /* ---- an experiment by hand ---- */
@@ -49,11 +50,11 @@ static inline void result(struct result *r, const struct trial *t, int repeats)
     *r = (struct result){.trial = t, .inputs = tensors_new(&t->call), .n_ran = 2};
 
     tensors_draw(r->inputs, &t->call, t->seed, 1);
-    const struct call rounded = call_on(&t->call, b[1], NULL);
+    const struct call rounded = call_here(&t->call, b[1], NULL);
     tensors_round(r->inputs, &rounded);
     for (int k = 0; k < 2; k++) {
         struct ran *ran = &r->ran[k];
-        struct run c = {.call = call_on(&t->call, b[k], op_kernel(t->call.op, b[k], 0)),
+        struct run c = {.call = call_here(&t->call, b[k], op_kernel(t->call.op, b[k], 0)),
                         .repeats = repeats};
         *ran = (struct ran){.call = c.call, .t = tensors_copy(&t->call, r->inputs)};
         if (run_op(&c, ran->t, &ran->outcome))
@@ -74,6 +75,7 @@ static inline void result(struct result *r, const struct trial *t, int repeats)
 static inline struct experiment experiment(int n, enum save save, int compress, int repeats)
 {
     struct experiment x = {.seed = 11,
+                           .contexts = here(),
                            .save = save,
                            .compress = compress,
                            .repeats = repeats,

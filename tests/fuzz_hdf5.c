@@ -38,6 +38,7 @@
 #include "common/run/trial.h"
 #include "common/store/header.h"
 #include "common/store/store.h"
+#include "tests/here.h"
 #include "tests/tap.h"
 
 enum { DEFAULT_COUNT = 200, SECONDS = 10, PATIENCE = 120 };
@@ -90,6 +91,7 @@ static int make_seeds(void)
     snprintf(part, sizeof part, "%s.part", UNFINISHED);
     if (plan_words(WORDS, &plan, stdout))
         return -1;
+    plan.contexts = here();
     for (int i = 0; i < plan.n; i++)
         if (trial_run(&plan, &plan.trial[i], &go_on, no_step, NULL, &results[i]))
             return -1;

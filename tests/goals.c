@@ -38,7 +38,7 @@ static void made_new(struct made *m, const char *forward, const char *backward)
 
     memset(m, 0, sizeof *m);
     cases_one(o, "rows=8 columns=16", &m->t.call);
-    const struct call on = call_on(&m->t.call, &ref32, NULL);
+    const struct call on = call_on(&m->t.call, &ref32, NULL, NULL);
     m->t.type = F32;
     for (enum pass p = FORWARD; p < N_PASSES; p++)
         if (goal[p] && goal_read(NULL, goal_keys[p], goal[p], &m->t.goal[p]))
@@ -57,7 +57,7 @@ static void add(struct made *m, const struct impl *k, double forward, double bac
     const double seconds[] = {forward, backward};
     struct ran *ran = &m->r.ran[m->r.n_ran++];
 
-    *ran = (struct ran){.call = call_on(&m->t.call, &ref32, NULL)};
+    *ran = (struct ran){.call = call_on(&m->t.call, &ref32, NULL, NULL)};
     ran->call.backend = &gpu32;
     ran->call.kernel = k;
     for (enum pass p = FORWARD; p < N_PASSES; p++) {
@@ -129,7 +129,7 @@ static void boundaries(void)
 
     made_new(&m, NULL, NULL);
     const struct op *o = m.t.call.op;
-    const struct call on = call_on(&m.t.call, &ref32, NULL);
+    const struct call on = call_on(&m.t.call, &ref32, NULL, NULL);
     const double bytes = op_bytes(&on, BACKWARD) / op_bytes(&on, FORWARD);
     const double flops = o->flops(&m.t.call, BACKWARD) / o->flops(&m.t.call, FORWARD);
     const double specials = o->specials(&m.t.call, FORWARD);

@@ -51,7 +51,7 @@ static void on_backend(const struct op *o, const struct backend *b, const struct
     for (int i = 0; (kernel = op_kernel(o, b, i)); i++) {
         struct call f;
         int e = cases_one(o, text, &f);
-        struct run c = {.call = call_on(&f, b, kernel)};
+        struct run c = {.call = call_here(&f, b, kernel)};
         if (!e && impl_declines(&c.call))
             continue;
         double bound = 16 * fmax(types[b->type].unit, e ? 0 : impl_declares(&c.call)->unit);
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
     if (!all_known(argc, argv))
         return 2;
     for (const struct backend *const *b = backends(); *b; b++)
-        for (int i = 0; !backend_unavailable(*b) && i < N_OPS; i++)
+        for (int i = 0; !backend_unavailable(here(), *b) && i < N_OPS; i++)
             for (const struct known *k = ops[i]->known; k && k->settings; k++)
                 if (named(ops[i], argc - 1, argv + 1))
                     on_backend(ops[i], *b, k);

@@ -268,7 +268,7 @@ static struct tensors *dump(const struct trial *t, const char *file, struct orig
     snprintf(x.output, sizeof x.output, "%s", file);
     unlink(file);
     int e = input_fill(t, r.inputs, &r.from);
-    const struct call rounded = call_on(&t->call, reference_of(t->type), NULL);
+    const struct call rounded = call_on(&t->call, reference_of(t->type), NULL, NULL);
     tensors_round(r.inputs, &rounded);
     struct store *s = e ? NULL : store_open(&x, 0);
     e = !s || store_write(s, 0, &r);
@@ -451,7 +451,7 @@ static void too_large(void)
     x[13] = -INFINITY;
     put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
     int e = input_fill(&t, in, &from);
-    const struct call rounded = call_on(&t.call, &ref32, NULL);
+    const struct call rounded = call_on(&t.call, &ref32, NULL, NULL);
     tensors_round(in, &rounded);
     const double *W_k = input(&t, in, "W_k");
     ok(!e && W_k[3] == 0x1.fffffep127 && W_k[13] == -INFINITY && *from.warnings,

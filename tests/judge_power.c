@@ -21,7 +21,7 @@ static int bench_new(struct bench *b, const char *op, const char *words, const s
     *b = (struct bench){.right = NULL};
     if (cases_one(op_find(op), words, &b->call))
         return -1;
-    b->call = call_on(&b->call, on, op_kernel(b->call.op, on, 0));
+    b->call = call_here(&b->call, on, op_kernel(b->call.op, on, 0));
     if (question_new(&b->q, &b->call))
         return -1;
     b->right = run_copy(&(const struct run){.call = b->call}, b->q.inputs, NULL);

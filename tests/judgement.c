@@ -14,6 +14,7 @@
 #include "common/run/input.h"
 #include "common/run/random_cases.h"
 #include "common/run/trial.h"
+#include "tests/here.h"
 #include "tests/tap.h"
 
 static const volatile int go_on = 0;
@@ -67,6 +68,7 @@ static void passes(const char *words, int unjudged)
         ok(0, "%s", words);
         return;
     }
+    x.contexts = here();
     x.repeats = 0;
     x.every_kernel = 1;
     int e = trial_run(&x, &x.trial[0], &go_on, quiet, NULL, &r);
@@ -103,7 +105,7 @@ static const char *const rounding[] = {
 static double disturbed(const struct op *o, const struct call *f, const struct tensors *inputs,
                         const struct tensors *exact, struct noise noise)
 {
-    struct run c = {.call = call_on(f, &ref64, NULL), .noise = noise};
+    struct run c = {.call = call_on(f, &ref64, NULL, NULL), .noise = noise};
     c.call.kernel = op_kernel(o, &ref64, 0);
     struct tensors *t = run_copy(&c, inputs, NULL);
     double most = t ? 0 : -1;
@@ -125,7 +127,7 @@ static void noisy(const char *name, const char *sizes, int loads, int specials)
     struct call f;
     int e = cases_one(o, sizes, &f);
     struct tensors *inputs = e ? NULL : tensors_new(&f), *exact = NULL;
-    struct run c = {.call = call_on(&f, &ref64, op_kernel(o, &ref64, 0))};
+    struct run c = {.call = call_on(&f, &ref64, op_kernel(o, &ref64, 0), NULL)};
 
     if (inputs) {
         tensors_draw(inputs, &f, 1, 1);
@@ -163,10 +165,10 @@ static void differs(const char *words, const char *tensor, double factor)
     }
     const struct trial *t = &x.trial[0];
     struct tensors *inputs = tensors_new(&t->call);
-    struct run c = {.call = call_on(&t->call, &ref64, NULL)};
+    struct run c = {.call = call_on(&t->call, &ref64, NULL, NULL)};
     c.call.kernel = op_kernel(t->call.op, &ref64, 0);
     int arg = op_arg(t->call.op, tensor), e = !inputs || input_fill(t, inputs, NULL);
-    const struct call rounded = call_on(&t->call, reference_of(t->type), NULL);
+    const struct call rounded = call_on(&t->call, reference_of(t->type), NULL, NULL);
     if (!e)
         tensors_round(inputs, &rounded);
     e = e || run_op(&c, inputs, NULL);
@@ -210,6 +212,7 @@ static void hopeless(void)
         ok(0, "%s", words);
         return;
     }
+    x.contexts = here();
     ok(!trial_run(&x, &x.trial[0], &go_on, quiet, NULL, &r) && !r.failed &&
            verdicts_unjudged(&r.verdicts, 0) > 0,
        "a check that cannot be judged is neither passed nor failed");

@@ -14,6 +14,7 @@ extern "C" {
 #include "common/call/cases.h"
 #include "common/call/run.h"
 #include "common/judge/sampled.h"
+#include "tests/here.h"
 #include "tests/tap.h"
 }
 
@@ -174,7 +175,7 @@ static void print(const struct verdict *v)
 static void test_kernel(const struct sampled *s, const struct impl *k, const char *text)
 {
     const struct backend *b = s->call.backend;
-    struct call f = call_on(&s->call, b, k);
+    struct call f = call_here(&s->call, b, k);
     const char *no = impl_declines(&f);
     struct verdicts list = {};
     int judged = 0;
@@ -229,7 +230,7 @@ static int test_case(const struct call *f, void *most)
 {
     const struct impl *k;
     const struct backend *b = backend_find("gpu_bf16");
-    const struct call whole = call_on(f, b, NULL);
+    const struct call whole = call_here(f, b, NULL);
     struct sampled s = {};
     char text[MAX_TEXT], rows[200];
 
@@ -264,16 +265,16 @@ static void test_op(const struct op *o, int is_emulated)
 
 static int emulated(const struct backend *b)
 {
-    return strncmp(backend_device(b), "emulated", strlen("emulated")) == 0;
+    return strncmp(backend_device(here(), b), "emulated", strlen("emulated")) == 0;
 }
 
 int main(void)
 {
     static const int64_t ENOUGH = (int64_t)40 << 30;
     const struct backend *b = backend_find("gpu_bf16");
-    const char *why = backend_unavailable(b);
+    const char *why = backend_unavailable(here(), b);
 
-    if (!why && !emulated(b) && b->machine->memory.left(context_of(b)) < ENOUGH)
+    if (!why && !emulated(b) && b->machine->memory.left(context_of(here(), b)) < ENOUGH)
         why = "the GPU has less than 40 GiB free";
     if (why) {
         printf("1..0 # SKIP %s\n", why);

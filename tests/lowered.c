@@ -83,10 +83,11 @@ int main(int argc, char **argv)
         return 2;
     if (!any_gpu_or_skip_all())
         return 0;
-    struct limits *l = gpu_limits_of(context_of(judged_backend(0)));
+    struct limits *l = gpu_limits_of(context_of(here(), judged_backend(0)));
     *l = low(l);
     for (int i = 0; judged_backend(i); i++)
-        for (size_t n = 0; n < COUNT(lowered) && !backend_unavailable(judged_backend(i)); n++)
+        for (size_t n = 0; n < COUNT(lowered) && !backend_unavailable(here(), judged_backend(i));
+             n++)
             if (named(op_find(lowered[n].op), argc - 1, argv + 1))
                 judge(judged_backend(i), &lowered[n]);
     return done();

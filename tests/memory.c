@@ -53,7 +53,7 @@ static int measure_once(const struct call *f, const struct backend *b)
     const struct op *o = f->op;
     struct machine m = *b->machine;
     struct backend counted = *b;
-    struct run c = {.call = call_on(f, &counted, op_kernel(o, b, 0))};
+    struct run c = {.call = call_on(f, &counted, op_kernel(o, b, 0), context_of(here(), b))};
     struct outcome out;
     char text[MAX_TEXT];
 
@@ -106,7 +106,7 @@ static void measure_kernel(const struct run *c, struct tensors *t)
     struct outcome out;
     char text[MAX_TEXT];
     int e = emulated(device) ? 0 : run_op(c, t, NULL);
-    int64_t before = device->machine->memory.left(context_of(device));
+    int64_t before = device->machine->memory.left(context_of(here(), device));
     int64_t predicted = op_memory(&c->call);
 
     op_text(&c->call, text);
@@ -114,7 +114,7 @@ static void measure_kernel(const struct run *c, struct tensors *t)
     e = e || run_op(&watch, t, &out);
     double used = (double)out.used, off = used - (double)predicted;
     double slack = 0.02 * (double)predicted;
-    int alone = device->machine->memory.left(context_of(device)) == before;
+    int alone = device->machine->memory.left(context_of(here(), device)) == before;
     int near = off > -slack && off < slack + (emulated(device) ? 0 : PAGE);
     /* Other programs may allocate and free memory; check-gpu runs one suite at a time. */
     if (!e && !(alone && near) && !getenv("CHECK_GPU") && !emulated(device)) {
@@ -141,7 +141,7 @@ static int measure_device(const struct call *f, void *data)
     }
     tensors_draw(t, f, 1, 0);
     for (int n = 0; (k = op_kernel(o, device, n)); n++) {
-        struct run c = {.call = call_on(f, device, k)};
+        struct run c = {.call = call_here(f, device, k)};
         if (!impl_declines(&c.call))
             measure_kernel(&c, t);
     }
@@ -153,7 +153,7 @@ static void devices(void)
 {
     for (int i = 0; judged_backend(i); i++) {
         const struct backend *b = judged_backend(i);
-        const char *why = backend_unavailable(b);
+        const char *why = backend_unavailable(here(), b);
         if (why) {
             skip(why, "%s: bytes in use on the device", b->name);
             continue;
@@ -181,7 +181,7 @@ static void table(const char *state, int64_t checkpoints)
         return;
     }
     int arg = op_arg(o, "checkpoints");
-    f = call_on(&f, &ref_bf16, NULL);
+    f = call_on(&f, &ref_bf16, NULL, NULL);
     int64_t bytes = op_count(&f, arg) * types[f.type[arg]].bytes;
     int64_t caches = 4 * 512 * 32 * 64 * 2; /* k, v, q and y */
     ok(bytes == checkpoints && op_saved(&f) == checkpoints + caches,

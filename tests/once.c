@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/here.h"
 #include "tests/parts.h"
 
 /* A tool that checks each access of shared memory takes seconds for more. */
@@ -74,7 +75,7 @@ static void run_backend(const struct backend *b, struct session *s)
     struct kernel_test each = {
         .backend = b, .judge = judge_once, .left_out = left_out, .data = s, .how = ", once"};
 
-    printf("# %s: %s\n", b->name, backend_device(b));
+    printf("# %s: %s\n", b->name, backend_device(here(), b));
     for (int i = 0; i < N_OPS; i++)
         if (named(ops[i], s->part.n, s->part.name))
             for_cases(ops[i], ops[i]->cases, once_case, &each);
@@ -110,7 +111,7 @@ int main(int argc, char **argv)
     if (!any_gpu_or_skip_all())
         return 0;
     for (int i = 0; judged_backend(i); i++)
-        if (!backend_unavailable(judged_backend(i)) &&
+        if (!backend_unavailable(here(), judged_backend(i)) &&
             (!s.backend || strcmp(s.backend, judged_backend(i)->name) == 0))
             run_backend(judged_backend(i), &s);
     if (s.left)

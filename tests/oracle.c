@@ -38,7 +38,7 @@ static int differences(const struct call *f, void *data)
 {
     const struct op *o = f->op;
     struct tensors *t = tensors_new(f);
-    struct run c = {.call = call_on(f, &ref64, op_kernel(o, &ref64, 0))};
+    struct run c = {.call = call_on(f, &ref64, op_kernel(o, &ref64, 0), NULL)};
     struct verdicts list = {0};
     int e = !t;
 
@@ -77,7 +77,7 @@ static int compare_sums(const struct run *c, const struct tensors *t, const stru
 
 static int sums(const struct call *f, void *data)
 {
-    struct run c = {.call = call_on(f, &ref64, op_kernel(f->op, &ref64, 0))}, adds = c;
+    struct run c = {.call = call_on(f, &ref64, op_kernel(f->op, &ref64, 0), NULL)}, adds = c;
     struct verdicts list = {0};
 
     (void)data;

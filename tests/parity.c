@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "tests/here.h"
 #include "tests/parts.h"
 
 int main(int argc, char **argv)
@@ -17,7 +18,7 @@ int main(int argc, char **argv)
         return 0;
     assign_parts(p.parts, part_of);
     for (int i = 0; judged_backend(i); i++)
-        if (!backend_unavailable(judged_backend(i)))
+        if (!backend_unavailable(here(), judged_backend(i)))
             for (int o = 0; o < N_OPS; o++)
                 if (part_of[o] == p.part && named(ops[o], p.n, p.name))
                     judge_op(ops[o], judged_backend(i));

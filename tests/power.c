@@ -136,7 +136,7 @@ static int test_case(const struct call *f, void *data)
     (void)data;
 
     for (size_t k = 0; k < COUNT(on); k++) {
-        const struct call c = call_on(f, on[k], op_kernel(f->op, on[k], 0));
+        const struct call c = call_here(f, on[k], op_kernel(f->op, on[k], 0));
         if (test_call(&c, 0) || test_call(&c, 1))
             return -1;
     }
@@ -250,7 +250,7 @@ struct look {
 static int look_at_case(const struct call *f, void *data)
 {
     struct look *l = data;
-    const struct call c = call_on(f, l->on, op_kernel(f->op, l->on, 0));
+    const struct call c = call_here(f, l->on, op_kernel(f->op, l->on, 0));
     return look_at(&c, 0, &l->column);
 }
 
@@ -270,7 +270,7 @@ static int table_row(const struct op *o, const char *words)
     for (size_t k = 0; k < COUNT(on); k++) {
         if (cases_one(o, words, &f))
             return -1;
-        f = call_on(&f, on[k], op_kernel(o, on[k], 0));
+        f = call_here(&f, on[k], op_kernel(o, on[k], 0));
         putchar(' ');
         if (look_at(&f, 1, NULL))
             return -1;

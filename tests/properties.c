@@ -110,8 +110,8 @@ static int yardstick_case(const struct call *f, void *data)
 {
     const struct op *o = f->op;
     const struct on *on = data;
-    const struct run c = {.call = call_on(f, &ref64, op_kernel(o, &ref64, 0))};
-    const struct run y = {.call = call_on(f, on->backend, on->kernel)};
+    const struct run c = {.call = call_on(f, &ref64, op_kernel(o, &ref64, 0), NULL)};
+    const struct run y = {.call = call_here(f, on->backend, on->kernel)};
     struct tensors *inputs = tensors_new(f), *oracle = NULL, *perturbed[MOVES] = {NULL};
     struct tensors *yard = NULL;
     struct verdicts list = {0};

@@ -60,7 +60,7 @@ static void test_rows(void)
 /* A wrong word in a contract shows here: an element that depends on rows that were cut. */
 static double cut_off_by(const struct call *f, int most, int64_t *cut)
 {
-    const struct call whole = call_on(f, &ref64, op_kernel(f->op, &ref64, 0));
+    const struct call whole = call_on(f, &ref64, op_kernel(f->op, &ref64, 0), NULL);
     struct tensors *inputs = tensors_new(&whole);
     struct sampled s = {.n_cuts = 0};
     double off = -1;
@@ -145,7 +145,7 @@ static int bench_seed(struct bench *b, const char *op, const char *settings,
     *b = (struct bench){.inputs = NULL};
     if (cases_one(op_find(op), settings, &b->call))
         return -1;
-    b->call = call_on(&b->call, on, op_kernel(b->call.op, on, 0));
+    b->call = call_here(&b->call, on, op_kernel(b->call.op, on, 0));
     b->inputs = tensors_new(&b->call);
     if (!b->inputs)
         return -1;

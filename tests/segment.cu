@@ -10,6 +10,7 @@
 
 extern "C" {
 #include "common/call/run.h"
+#include "tests/here.h"
 #include "tests/tap.h"
 }
 
@@ -171,7 +172,7 @@ static void try_segments(const char *type, int lanes)
 
 int main(void)
 {
-    const char *why = backend_unavailable(backend_find("gpu32"));
+    const char *why = backend_unavailable(here(), backend_find("gpu32"));
 
     if (why) {
         printf("1..0 # SKIP %s\n", why);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/here.h"
 #include "tests/parts.h"
 
 /* ---- judging ---- */
@@ -114,7 +115,7 @@ static void judge_shapes(const struct backend *b, const struct part *p)
     struct kernel_test each = {.backend = b, .judge = judge_shape, .data = &s};
     char how[32];
 
-    printf("# %s: %s\n", b->name, backend_device(b));
+    printf("# %s: %s\n", b->name, backend_device(here(), b));
     if (emulated(b)) {
         s.limit = EMULATED_WORK;
         s.runs = EMULATED_RUNS;
@@ -182,7 +183,7 @@ static int decline(const struct call *f, void *data)
 
     op_text(f, text);
     for (int n = 0; (k = op_kernel(o, l->backend, n)); n++) {
-        const struct call c = call_on(f, l->backend, k);
+        const struct call c = call_here(f, l->backend, k);
         const char *why = impl_declines(&c);
         ok(why && strstr(why, l->names), "%s %s declines %s %s", l->backend->name, k->name, o->name,
            text);

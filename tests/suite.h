@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "common/call/cases.h"
 #include "common/judge/check.h"
+#include "tests/here.h"
 #include "tests/tap.h"
 
 static inline void print_verdict(const struct verdict *v)
@@ -54,15 +55,17 @@ static inline void for_cases(const struct op *o, const char *cases,
 
 static inline void identities(const struct op *o, const struct backend *b, const struct impl *k)
 {
+    const struct call none = {.op = o}, on = call_here(&none, b, k);
+
     for (int i = 0; i < o->n_identities; i++) {
         struct verdicts list = {0};
-        const char *why = identity_declined(o, &o->identity[i], b, k);
+        const char *why = identity_declined(&o->identity[i], &on);
         if (why) {
             printf("# %s %s declines a side of '%s': %s\n", b->name, k->name, o->identity[i].name,
                    why);
             continue;
         }
-        int e = check_identity(o, &o->identity[i], b, k, 1, &list);
+        int e = check_identity(&o->identity[i], &on, 1, &list);
         if (e || list.n) {
             ok(!e && !verdicts_failed(&list, 0), "identity on %s %s: %s, %s", b->name, k->name,
                o->name, o->identity[i].name);
@@ -213,7 +216,7 @@ static inline int test_kernels(const struct call *f, void *data)
     int no_question = 0;
 
     for (int k = 0; (kernel = op_kernel(f->op, a->backend, k)); k++) {
-        const struct run c = {.call = call_on(f, a->backend, kernel)};
+        const struct run c = {.call = call_here(f, a->backend, kernel)};
         struct verdicts list = {0};
         char what[100];
 
@@ -321,7 +324,7 @@ static inline void report_taken(const struct op *o, const struct backend *b, int
 static inline int neutral_case(const struct call *f, void *data)
 {
     const struct on *on = data;
-    const struct call c = call_on(f, on->backend, on->kernel);
+    const struct call c = call_here(f, on->backend, on->kernel);
     struct verdicts list = {0};
     if (declined(&c))
         return 0;
@@ -336,7 +339,7 @@ static inline int any_gpu(const char **why)
 {
     int usable = 0;
     for (int i = 0; judged_backend(i); i++) {
-        const char *missing = backend_unavailable(judged_backend(i));
+        const char *missing = backend_unavailable(here(), judged_backend(i));
         usable += !missing;
         *why = missing ? missing : *why;
     }
@@ -357,7 +360,7 @@ static inline int any_gpu_or_skip_all(void)
 /* Is it the emulator, which uses the CPU? */
 static inline int emulated(const struct backend *b)
 {
-    return strncmp(backend_device(b), "emulated", strlen("emulated")) == 0;
+    return strncmp(backend_device(here(), b), "emulated", strlen("emulated")) == 0;
 }
 
 /* All tests of a backend's kernels for an operation. */

@@ -44,7 +44,7 @@ static int refused(struct question *q, const struct call *f, char said[200])
 static int look(const struct call *f, void *data)
 {
     struct search *s = data;
-    struct call c = call_on(f, s->on, op_kernel(f->op, s->on, 0));
+    struct call c = call_here(f, s->on, op_kernel(f->op, s->on, 0));
     struct question q = {.inputs = NULL};
     int e = 0, asked = 0;
 

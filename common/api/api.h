@@ -71,6 +71,8 @@ int lock_library(void);
 /* The same around what gives something back, which nobody asks to end early. */
 int lock_library_to_free(void);
 void unlock_library(void);
+/* Those of the library's own calls, under its lock. */
+struct contexts *library_contexts(void);
 
 /* By its name; NULL after err_set(). */
 const struct op *find_op(const char *name);

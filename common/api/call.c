@@ -56,7 +56,7 @@ static int prepare(struct call *f, int device, const char *kernel)
 
     if (!b->machine->lending.lend)
         return device ? err_set("%s has no device %d", b->name, device) : choose_kernel(f, kernel);
-    struct context *own = f->context = context_on(b, device);
+    struct context *own = f->context = context_on(library_contexts(), b, device);
     if (!own)
         return err_at("%s: device %d", b->name, device);
     f->context =

@@ -105,7 +105,7 @@ int abl_tensor(const abl_case *c, int i, struct abl_tensor *to)
         return -1;
     const int e = call_tensor(&c->trial.call, i, to);
     if (e == 0) {
-        const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
+        const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL, NULL);
         describe_types(&on, op_arg(on.op, to->name), to);
     }
     return e;
@@ -162,7 +162,7 @@ static size_t array_bytes(struct array a)
 static int set(abl_case *c, const char *name, const void *values, struct array a)
 {
     int grad, arg = find(&c->trial, name, 0, a, &grad);
-    const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
+    const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL, NULL);
     if (arg < 0 || (a.bytes ? values_check_bytes(&on, arg, name, values)
                             : values_check(&on, arg, grad, name, values)))
         return -1;
@@ -204,7 +204,7 @@ int abl_get_bytes(const abl_case *c, const char *name, unsigned char *values, in
 
 struct tensors *case_rounded(const abl_case *c)
 {
-    const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
+    const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL, NULL);
     struct tensors *t = tensors_copy(&on, c->t);
     if (t)
         tensors_round(t, &on);
@@ -231,13 +231,13 @@ static int run_for(const struct trial *t, const char *backend, const char *kerne
 
     if (!b)
         return -1;
-    const char *no = backend_unavailable(b);
+    const char *no = backend_unavailable(library_contexts(), b);
     if (no)
         return err_set("%s cannot run here: %s", b->name, no);
     if (b->type != F64 && b->type != t->type)
         return err_set("%s stores %s, the case is dtype=%s", b->name, types[b->type].name,
                        types[t->type].name);
-    *to = (struct run){.call = call_on(&t->call, b, NULL)};
+    *to = (struct run){.call = call_on(&t->call, b, NULL, context_of(library_contexts(), b))};
     return choose_kernel(&to->call, kernel) || run_reserve(to) ? -1 : 0;
 }
 
@@ -288,7 +288,7 @@ abl_result *abl_result_new(const abl_case *c, const char *name)
     if (!r)
         return NULL;
     strcpy(r->name, name);
-    r->call = call_on(&c->trial.call, reference_of(c->trial.type), &given);
+    r->call = call_on(&c->trial.call, reference_of(c->trial.type), &given, NULL);
     return r;
 }
 
@@ -488,7 +488,8 @@ struct answer *answer_of(abl_case *c)
 {
     if (c->answer)
         return c->answer;
-    const struct call given_call = call_on(&c->trial.call, reference_of(c->trial.type), &given);
+    const struct call given_call =
+        call_on(&c->trial.call, reference_of(c->trial.type), &given, NULL);
     if (!(c->answer = calloc(1, sizeof *c->answer)))
         return err_null("no memory for what the oracle says");
     c->answer->inputs = case_rounded(c);

@@ -54,7 +54,7 @@ struct taken {
 /* The case's inputs as its words make them, rounded; NULL after err_set(). */
 struct tensors *case_drawn(const struct trial *t)
 {
-    const struct call on = call_on(&t->call, reference_of(t->type), NULL);
+    const struct call on = call_on(&t->call, reference_of(t->type), NULL, NULL);
     struct tensors *drawn = tensors_new(&t->call);
 
     if (drawn && input_fill(t, drawn, NULL)) {
@@ -69,7 +69,7 @@ struct tensors *case_drawn(const struct trial *t)
 /* Are these, rounded, not what its words make? */
 static int are_set(const struct trial *t, const struct tensors *inputs)
 {
-    const struct call on = call_on(&t->call, reference_of(t->type), NULL);
+    const struct call on = call_on(&t->call, reference_of(t->type), NULL, NULL);
     struct tensors *drawn = case_drawn(t);
     const int set = !drawn || given_differ(&on, inputs, drawn, "drawn", 0);
 
@@ -83,6 +83,7 @@ static int write_dump(const char *file, const abl_case *c, const abl_result *con
 {
     struct trial trial = c->trial;
     struct experiment x = {.name = "case",
+                           .contexts = library_contexts(),
                            .seed = trial.seed,
                            .save = SAVE_ALL,
                            .compress = 1,
@@ -255,7 +256,7 @@ static int with_group(const char *file, const char *group, int (*read)(hid_t gro
 static int read_case(hid_t g, void *data)
 {
     abl_case *c = data;
-    const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
+    const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL, NULL);
     const struct source in = {g, 0, on, c->trial.text}, dout = {g, 1, on, c->trial.text};
     int found = 0;
     if (read_all(&in, "in", IN, c->t, VALUES, NULL, &found) ||

@@ -184,7 +184,7 @@ const char *abl_unavailable(const char *backend)
     const struct backend *b = find_backend(backend);
     if (!b || lock_library())
         return err_text();
-    const char *why = backend_unavailable(b);
+    const char *why = backend_unavailable(library_contexts(), b);
     unlock_library();
     return why;
 }
@@ -196,7 +196,7 @@ int abl_use(const char *backend, int number)
     const struct backend *b = find_backend(backend);
     if (!b || lock_library())
         return -1;
-    const char *why = backend_use(b, number);
+    const char *why = context_use(library_contexts(), b, number);
     unlock_library();
     return why ? err_set("%s: device %d: %s", backend, number, why) : 0;
 }
@@ -208,7 +208,7 @@ const char *abl_device(const char *backend)
     const struct backend *b = find_backend(backend);
     if (!b || lock_library())
         return NULL;
-    const char *device = backend_device(b);
+    const char *device = backend_device(library_contexts(), b);
     unlock_library();
     return device;
 }

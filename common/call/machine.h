@@ -133,17 +133,28 @@ const struct backend *const *backends(void);
 /* By its name, or by the one it had. */
 const struct backend *backend_find(const char *name);
 
-/* The context of b that the process itself opened, on device 0 unless backend_use() came first;
- * NULL after err_set(), or where a backend has none. */
-struct context *context_of(const struct backend *b);
-/* One on that device, the process's own as well; NULL after err_set(). */
-struct context *context_on(const struct backend *b, int device);
-/* Open the first on that device.  NULL, or why not. */
-const char *backend_use(const struct backend *b, int device);
-/* NULL, or why b cannot run in this process, or no longer. */
-const char *backend_unavailable(const struct backend *b);
-/* The name of the device of the process's own context. */
-const char *backend_device(const struct backend *b);
+/* The contexts that somebody opened, at most one on a device.  Of each machine the one that was chosen first
+ * serves those that name no device: it is on device 0, unless context_use() came first.  For one
+ * thread at a time; empty where it is 0. */
+struct contexts {
+    struct {
+        const struct machine *machine;
+        struct context *x;
+        int device, chosen;
+    } of[256];
+    int n;
+};
+
+/* The chosen one of b's machine; NULL after err_set(), or where a machine has none. */
+struct context *context_of(struct contexts *all, const struct backend *b);
+/* The one on that device; NULL after err_set(). */
+struct context *context_on(struct contexts *all, const struct backend *b, int device);
+/* Choose that device's.  NULL, or why not. */
+const char *context_use(struct contexts *all, const struct backend *b, int device);
+/* NULL, or why b cannot run in the chosen one, or no longer. */
+const char *backend_unavailable(struct contexts *all, const struct backend *b);
+/* The name of its device. */
+const char *backend_device(struct contexts *all, const struct backend *b);
 
 /* Is it of a machine that is judged?  NULL is not. */
 int is_judged(const struct backend *b);

@@ -88,7 +88,7 @@ int sample_all(const struct call *f)
 int sample_worthwhile(const struct call *f)
 {
     static const double MUCH = 2e10, OF_BYTE = 8, OF_SPECIAL = 20; /* FLOPs */
-    const struct call oracle = call_on(f, &ref64, NULL);
+    const struct call oracle = call_on(f, &ref64, NULL, NULL);
     double work = 0;
 
     for (enum pass p = FORWARD; p < op_passes(f->op); p++)

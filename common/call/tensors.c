@@ -72,13 +72,13 @@ void call_types(struct call *f)
     }
 }
 
-struct call call_on(const struct call *f, const struct backend *b, const struct impl *k)
+struct call call_on(const struct call *f, const struct backend *b, const struct impl *k,
+                    struct context *x)
 {
     struct call c = *f;
-    if (!f->backend || f->backend->machine->device.open != b->machine->device.open)
-        c.context = context_of(b);
     c.backend = b;
     c.kernel = k;
+    c.context = x;
     call_types(&c);
     return c;
 }

@@ -104,7 +104,7 @@ static void tensors_move(struct tensors *t, const struct call *f, double unit, i
 /* The case on b's reference. */
 static struct run reference_on(const struct truth *t, const struct backend *b)
 {
-    return (struct run){.call = call_on(&t->call, b, op_kernel(t->call.op, b, 0))};
+    return (struct run){.call = call_on(&t->call, b, op_kernel(t->call.op, b, 0), NULL)};
 }
 
 static struct tensors *reference_run(const struct truth *t, const struct backend *b,
@@ -340,8 +340,8 @@ static int sample_yardstick(struct truth *t, int which)
     const struct backend *own = yardstick(t->call.backend);
     const struct backend *yard = which % 2 ? own : &ref32;
     const double unit = coarsest_unit(&t->call);
-    const struct call there = call_on(&t->call, yard, NULL);
-    const struct call kept = call_on(&t->call, own, NULL);
+    const struct call there = call_on(&t->call, yard, NULL, NULL);
+    const struct call kept = call_on(&t->call, own, NULL, NULL);
     struct run run = reference_on(t, yard);
     struct tensors *moved = tensors_given(&t->call, t->inputs);
 

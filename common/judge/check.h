@@ -249,12 +249,11 @@ int check_differences(const struct call *f, const struct tensors *t, int64_t exh
  * split a chunk that the kernel computes together). */
 int check_properties(const struct run *c, const struct tensors *inputs, struct bounds *bounds,
                      struct verdicts *list);
-/* The reason why k declines one of an identity's two sides, or NULL. */
-const char *identity_declined(const struct op *o, const struct identity *id,
-                              const struct backend *b, const struct impl *k);
-/* The two sides of an identity of o's contract. */
-int check_identity(const struct op *o, const struct identity *id, const struct backend *b,
-                   const struct impl *k, uint64_t seed, struct verdicts *list);
+/* Why the kernel of the call `on` declines one of an identity's two sides, or NULL. */
+const char *identity_declined(const struct identity *id, const struct call *on);
+/* The two sides of an identity, by the kernel of the call `on` of its operation, and in its context. */
+int check_identity(const struct identity *id, const struct call *on, uint64_t seed,
+                   struct verdicts *list);
 /* The parameter in the contract's `neutral` changes no bit of a result. */
 int check_neutral(const struct call *f, uint64_t seed, struct verdicts *list);
 

@@ -564,7 +564,7 @@ static int check_gradients(const struct call *f, const struct tensors *t, int64_
     struct probe p = {
         .op = o,
         .stop = stop,
-        .run = {.call = call_on(f, &ref64, op_kernel(o, &ref64, 0)), .forward_only = 1},
+        .run = {.call = call_on(f, &ref64, op_kernel(o, &ref64, 0), NULL), .forward_only = 1},
         .up = tensors_copy(f, t),
         .down = tensors_copy(f, t),
         .e = calloc(m, sizeof(double)),
@@ -590,7 +590,7 @@ static int check_gradients(const struct call *f, const struct tensors *t, int64_
 int check_differences(const struct call *f, const struct tensors *t, int64_t exhaustive,
                       int directions, const volatile int *stop, struct verdicts *list)
 {
-    struct run c = {.call = call_on(f, &ref64, op_kernel(f->op, &ref64, 0))};
+    struct run c = {.call = call_on(f, &ref64, op_kernel(f->op, &ref64, 0), NULL)};
 
     c.call.accumulate = 0;
     struct tensors *alone = f->accumulate ? run_copy(&c, t, NULL) : NULL;

@@ -63,10 +63,8 @@ static int give(const struct op *o, const struct call *f, struct tensors *t, con
 
 /* An identity of an operation, on a kernel of a backend. */
 struct instance {
-    const struct op *op;
     const struct identity *identity;
-    const struct backend *backend;
-    const struct impl *kernel;
+    const struct call *on;
     uint64_t seed;
 };
 
@@ -91,15 +89,15 @@ static int side_run(struct side *s)
 
 static int prepare(const struct instance *inst, double shrink, struct side *l, struct side *r)
 {
-    const struct op *o = inst->op;
+    const struct op *o = inst->on->op;
     const struct identity *id = inst->identity;
     char word[64];
 
     if (cases_one(o, id->left, &l->f) || cases_one(o, id->right, &r->f) ||
         !(l->t = tensors_new(&l->f)) || !(r->t = tensors_new(&r->f)))
         return -1;
-    l->f = call_on(&l->f, inst->backend, inst->kernel);
-    r->f = call_on(&r->f, inst->backend, inst->kernel);
+    l->f = call_on(&l->f, inst->on->backend, inst->on->kernel, inst->on->context);
+    r->f = call_on(&r->f, inst->on->backend, inst->on->kernel, inst->on->context);
     tensors_draw(l->t, &l->f, inst->seed, 1);
     if (give(o, &l->f, l->t, id->left_given, l->t))
         return -1;
@@ -158,10 +156,10 @@ static int right_sum(const struct op *o, const struct side *r, char *names, int6
 static int compare_bytes(const struct instance *inst, const struct side *l, const struct side *r,
                          int arg, const char *name, struct verdicts *list)
 {
-    const int other = op_arg(inst->op, name);
+    const int other = op_arg(inst->on->op, name);
 
     if (other < 0 || !r->t->b[other] || op_count(&r->f, other) != op_count(&l->f, arg))
-        return err_set("identity of %s: %s is not as many bytes", inst->op->name, name);
+        return err_set("identity of %s: %s is not as many bytes", inst->on->op->name, name);
     const struct tensor_pair pair = {&l->f, arg, 0, l->t->b[arg], r->t->b[other]};
     return list ? check_tensor(inst->identity->name, &pair, 0, list) : 0;
 }
@@ -171,7 +169,7 @@ static int compare_bytes(const struct instance *inst, const struct side *l, cons
 static int compare_sides(const struct instance *inst, struct side *l, struct side *r, double *worst,
                          struct verdicts *list)
 {
-    const struct op *o = inst->op;
+    const struct op *o = inst->on->op;
     char word[64], names[64];
     int e = 0;
 
@@ -210,7 +208,7 @@ static int compare_at(const struct instance *inst, double shrink, double *worst,
     int e = prepare(inst, shrink, &l, &r);
 
     if (!e)
-        share_gradients(inst->op, inst->identity, &l, &r);
+        share_gradients(inst->on->op, inst->identity, &l, &r);
     e = e || side_run(&l) || side_run(&r) || compare_sides(inst, &l, &r, worst, list);
     truth_free(&l.truth);
     truth_free(&r.truth);
@@ -219,36 +217,36 @@ static int compare_at(const struct instance *inst, double shrink, double *worst,
     return e ? -1 : 0;
 }
 
-const char *identity_declined(const struct op *o, const struct identity *id,
-                              const struct backend *b, const struct impl *k)
+const char *identity_declined(const struct identity *id, const struct call *on)
 {
     const char *const sides[] = {id->left, id->right}, *why = NULL;
     struct call f;
 
     for (size_t i = 0; i < COUNT(sides) && !why; i++)
-        if (!cases_one(o, sides[i], &f)) {
-            f = call_on(&f, b, k);
+        if (!cases_one(on->op, sides[i], &f)) {
+            f = call_on(&f, on->backend, on->kernel, on->context);
             why = impl_declines(&f);
         }
     return why;
 }
 
-int check_identity(const struct op *o, const struct identity *id, const struct backend *b,
-                   const struct impl *k, uint64_t seed, struct verdicts *list)
+int check_identity(const struct identity *id, const struct call *on, uint64_t seed,
+                   struct verdicts *list)
 {
-    const struct instance inst = {o, id, b, k, seed};
+    const struct instance inst = {id, on, seed};
+    const enum dtype type = on->backend->type;
 
     if (!id->shrink)
         return compare_at(&inst, 1, NULL, list);
 
     /* A limit: with inputs a quarter as large the difference is a sixteenth. */
     double near = 0, nearer = 0;
-    double first = b->type == F64 ? 0x1p-6 : 0x1p-4;
-    if (types[b->type].unit > types[F32].unit) /* what would vanish is less than its rounding */
+    double first = type == F64 ? 0x1p-6 : 0x1p-4;
+    if (types[type].unit > types[F32].unit) /* what would vanish is less than its rounding */
         return 0;
     if (compare_at(&inst, first, &near, NULL) || compare_at(&inst, first / 4, &nearer, NULL))
         return -1;
-    struct verdict *v = verdict_add(list, id->name, "all", b, k);
+    struct verdict *v = verdict_add(list, id->name, "all", on->backend, on->kernel);
     if (!v)
         return -1;
     v->error = v->norm = near > 0 && nearer > 0 ? fabs(16 * nearer / near - 1) : INFINITY;

@@ -113,7 +113,7 @@ static int passes(const struct asking *a, const struct call *f, const struct ten
 
 static struct call on_oracle(const struct call *f)
 {
-    return call_on(f, &ref64, op_kernel(f->op, &ref64, 0));
+    return call_on(f, &ref64, op_kernel(f->op, &ref64, 0), NULL);
 }
 
 /* ---- parameters ---- */
@@ -343,7 +343,7 @@ static int ask_kernels(const struct asking *a)
     const struct backend *yard = yardstick(call_of(a)->backend);
 
     for (int i = 0; !is_stopped(a) && (k = op_wrong(call_of(a)->op, yard, i)); i++) {
-        const struct call f = call_on(call_of(a), yard, k);
+        const struct call f = call_on(call_of(a), yard, k, NULL);
         if (!impl_declines(&f) && ask_kernel(a, &f))
             return -1;
     }

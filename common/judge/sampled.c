@@ -166,7 +166,8 @@ int check_cut(const void *x, const struct sampled *s, int arg, int grad, struct 
 
     if (!c)
         return not_judged(&bounds->call, arg, grad, list);
-    const struct call few = call_on(&c->call, bounds->call.backend, bounds->call.kernel);
+    const struct call few =
+        call_on(&c->call, bounds->call.backend, bounds->call.kernel, bounds->call.context);
     const struct tensor_pair pair = {&few, arg, grad, x, truth_wants(&c->truth, arg, grad)};
     if (check_within("parity", &pair, bounds, list))
         return -1;

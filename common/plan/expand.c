@@ -248,7 +248,8 @@ static void refuse_inapplicable(struct plan *p, const struct work *w)
 static double memory_needed(const struct plan *p, const struct trial *t)
 {
     const struct backend *yardstick = reference_of(t->type);
-    struct call oracle = call_on(&t->call, &ref64, NULL), yard = call_on(&t->call, yardstick, NULL);
+    struct call oracle = call_on(&t->call, &ref64, NULL, NULL),
+                yard = call_on(&t->call, yardstick, NULL, NULL);
     int timed = p->x->measure != MEASURE_CHECK;
     if (t->sampled)
         return 3 * (double)tensors_bytes(&t->call);

@@ -222,7 +222,7 @@ static void read_sections(struct plan *p, const struct ini *ini)
 /* Bytes for tensors on this machine. */
 static int64_t available(void)
 {
-    int64_t there = ref64.machine->memory.left(context_of(&ref64)), left = limits_available(NULL);
+    int64_t there = ref64.machine->memory.left(NULL), left = limits_available(NULL);
 
     if (left == INT64_MAX)
         return there;

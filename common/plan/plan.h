@@ -97,6 +97,8 @@ struct file_id {
     ino_t ino;
 };
 
+struct contexts;
+
 struct experiment {
     char name[64];
     uint64_t seed;
@@ -110,7 +112,8 @@ struct experiment {
      * or NULL and why it is not known. */
     const struct ceilings *ceilings;
     const char *no_ceilings;
-    int goals_reported; /* nor this: a goal that is missed does not fail */
+    struct contexts *contexts; /* nor this: where its judged backends run */
+    int goals_reported;        /* nor this: a goal that is missed does not fail */
     int directions, repeats;
     int inputs_only;  /* nothing runs: the inputs and the gradients of the outputs are all */
     int every_kernel; /* of a GPU backend that accepts the case is judged, not the first alone */

@@ -11,7 +11,7 @@
 
 double trial_parameters(const struct trial *t, int64_t *bytes)
 {
-    const struct call f = call_on(&t->call, reference_of(t->type), NULL);
+    const struct call f = call_on(&t->call, reference_of(t->type), NULL, NULL);
     return op_parameters(&f, bytes);
 }
 

@@ -130,13 +130,13 @@ static void replaces(const struct screen *s, const char *file, const struct stor
         say(s, 2, "replaces %s of %s", file, store_replaces(store));
 }
 
-static void machine(const struct screen *s, const char *no_gpu)
+static void machine(const struct screen *s, const struct experiment *x, const char *no_gpu)
 {
-    say(s, 2, "CPU  %s", backend_device(&ref64));
+    say(s, 2, "CPU  %s", backend_device(NULL, &ref64));
     if (no_gpu)
         say(s, 2, "GPU  none (%s): everything runs on the CPU", no_gpu);
     else
-        say(s, 2, "GPU  %s", backend_device(judged_backend(0)));
+        say(s, 2, "GPU  %s", backend_device(x->contexts, judged_backend(0)));
 }
 
 static void timed(const struct screen *s, const struct experiment *x, const char *no_gpu)
@@ -153,7 +153,7 @@ static void timed(const struct screen *s, const struct experiment *x, const char
 
 void head_of_run(const struct screen *s, const struct experiment *x, const struct run_head *h)
 {
-    const char *no_gpu = backend_unavailable(judged_backend(0));
+    const char *no_gpu = backend_unavailable(x->contexts, judged_backend(0));
 
     if (!s->tsv)
         say(s, 0, "%s %s: %s, %d trial%s into %s", PACKAGE_NAME, PACKAGE_VERSION, x->name, x->n,
@@ -165,7 +165,7 @@ void head_of_run(const struct screen *s, const struct experiment *x, const struc
         return;
     }
     constant(s, x);
-    machine(s, no_gpu);
+    machine(s, x, no_gpu);
     timed(s, x, no_gpu);
     if (h->b)
         compared_with(s, h->b);
@@ -187,6 +187,6 @@ void head_of_judged(const struct screen *s, const struct experiment *x, const ch
     say(s, 0, "%s %s: %s, %d trial%s, the results of %s", PACKAGE_NAME, PACKAGE_VERSION, file, x->n,
         x->n == 1 ? "" : "s", as ? as : "other programs");
     constant(s, x);
-    say(s, 2, "CPU  %s", backend_device(&ref64));
+    say(s, 2, "CPU  %s", backend_device(NULL, &ref64));
     estimate(s, x, 0);
 }

@@ -62,17 +62,17 @@ const struct ceilings *ceilings_of(const struct ceilings *c, const struct backen
     return b->machine->device.probe ? c : NULL;
 }
 
-const char *ceilings_measure(struct ceilings *to)
+const char *ceilings_measure(struct contexts *all, struct ceilings *to)
 {
     static _Thread_local char why[300];
     const struct backend *b;
 
     snprintf(why, sizeof why, "no backend has probes");
     for (int i = 0; (b = judged_backend(i)); i++) {
-        const char *no = backend_unavailable(b);
+        const char *no = backend_unavailable(all, b);
         if (!no && !b->machine->device.probe)
             continue;
-        int e = no ? 0 : b->machine->device.probe(context_of(b), to);
+        int e = no ? 0 : b->machine->device.probe(context_of(all, b), to);
         if (!no && !e)
             return NULL;
         snprintf(why, sizeof why, "%s: %s", b->name, no ? no : b->machine->strerror(e));

@@ -41,6 +41,6 @@ double crossover_rows(const struct crossover *g, enum pass p);
 /* c, where it says what b can do; else NULL. */
 const struct ceilings *ceilings_of(const struct ceilings *c, const struct backend *b);
 /* Measure the ceilings of the first judged backend that can; NULL, or why none. */
-const char *ceilings_measure(struct ceilings *to);
+const char *ceilings_measure(struct contexts *all, struct ceilings *to);
 
 #endif

@@ -92,7 +92,7 @@ static void shrink(struct call *f)
 static void pace(const struct trial *t, double seconds[N_PASSES])
 {
     const struct op *o = t->call.op;
-    struct run c = {.call = call_on(&t->call, &ref64, op_kernel(o, &ref64, 0)), .repeats = 1};
+    struct run c = {.call = call_on(&t->call, &ref64, op_kernel(o, &ref64, 0), NULL), .repeats = 1};
     struct outcome out = {.median = {0}};
 
     shrink(&c.call);
@@ -112,7 +112,7 @@ static void pace(const struct trial *t, double seconds[N_PASSES])
  * each segment is one more sum. */
 static double sampled_work(const struct experiment *x, const struct trial *t, enum pass p)
 {
-    const struct call f = call_on(&t->call, &ref64, NULL);
+    const struct call f = call_on(&t->call, &ref64, NULL, NULL);
     struct sampled s;
     double sum = f.op->product ? f.op->flops(&f, p) / SEGMENT : 0;
 
@@ -125,7 +125,7 @@ static double sampled_work(const struct experiment *x, const struct trial *t, en
 
 static double trial_work(const struct experiment *x, const struct trial *t, enum pass p)
 {
-    const struct call f = call_on(&t->call, &ref64, NULL);
+    const struct call f = call_on(&t->call, &ref64, NULL, NULL);
     if (t->sampled && p < op_passes(f.op))
         return sampled_work(x, t, p);
     return p < op_passes(f.op) ? runs(x, t, p) * work(&f, p) : 0;
@@ -138,7 +138,7 @@ double expected_work(const struct experiment *x, const struct trial *t)
 
 double reference_work(const struct call *f, enum pass p)
 {
-    const struct call on = call_on(f, &ref64, NULL);
+    const struct call on = call_on(f, &ref64, NULL, NULL);
     return work(&on, p);
 }
 
@@ -157,7 +157,7 @@ double estimate_seconds(const struct experiment *x)
         const struct trial *largest = NULL;
         for (int i = 0; i < x->n; i++)
             if (x->trial[i].call.op == ops[k]) {
-                const struct call f = call_on(&x->trial[i].call, &ref64, NULL);
+                const struct call f = call_on(&x->trial[i].call, &ref64, NULL, NULL);
                 double w = work_of_passes(&f);
                 of_op[FORWARD] += trial_work(x, &x->trial[i], FORWARD);
                 of_op[BACKWARD] += trial_work(x, &x->trial[i], BACKWARD);

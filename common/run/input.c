@@ -145,7 +145,7 @@ static void warn(struct origin *from, const char *line)
 static int check_values(const struct trial *trial, int arg, const char *place,
                         const struct tensors *t, struct origin *from)
 {
-    const struct call f = call_on(&trial->call, reference_of(trial->type), NULL);
+    const struct call f = call_on(&trial->call, reference_of(trial->type), NULL, NULL);
     const double *x = t->x[arg];
     int64_t n = op_count(&f, arg), first = -1, others = 0;
     char where[128], line[MAX_PLACE + 256];

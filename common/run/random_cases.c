@@ -429,8 +429,12 @@ static const char *lost(const int *there)
 int random_run(const struct random *r, const volatile int *stop, FILE *to,
                struct random_count *count)
 {
-    struct experiment x = {
-        .device = -1, .checks = r->checks, .directions = 2, .every_kernel = 1, .save = SAVE_NONE};
+    struct experiment x = {.device = -1,
+                           .checks = r->checks,
+                           .directions = 2,
+                           .every_kernel = 1,
+                           .save = SAVE_NONE,
+                           .contexts = r->contexts};
     int there[8] = {0};
 
     omp_set_num_threads(1); /* each run is too small to be shared */

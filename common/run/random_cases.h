@@ -9,10 +9,11 @@
 
 struct random {
     uint64_t seed;
-    int64_t from, below;   /* the cases: from 0 */
-    const struct op *only; /* NULL: of all operations */
-    int checks;            /* CHECK_ flags */
-    int sampled;           /* large cases, judged by a sample */
+    int64_t from, below;       /* the cases: from 0 */
+    const struct op *only;     /* NULL: of all operations */
+    int checks;                /* CHECK_ flags */
+    int sampled;               /* large cases, judged by a sample */
+    struct contexts *contexts; /* where judged backends run */
     /* NULL, or what all cases are but for the parameters whose bits are set in `drawn`. */
     const struct trial *of;
     uint64_t drawn;

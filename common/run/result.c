@@ -25,7 +25,7 @@ void result_no_references(struct result *r)
 
     for (int i = 0; i <= YARDSTICK; i++) {
         const struct impl *kernel = op_kernel(t->call.op, reference[i], 0);
-        r->ran[i] = (struct ran){.call = call_on(&t->call, reference[i], kernel)};
+        r->ran[i] = (struct ran){.call = call_on(&t->call, reference[i], kernel, NULL)};
     }
     r->n_ran = YARDSTICK + 1;
 }
@@ -37,10 +37,10 @@ int result_sample(struct result *r)
                       : err_set("no memory for a sample");
 }
 
-struct run trial_run_of(const struct trial *t, const struct backend *b, const struct impl *k,
-                        int repeats)
+struct call trial_on(const struct experiment *x, const struct trial *t, const struct backend *b,
+                     const struct impl *k)
 {
-    return (struct run){.call = call_on(&t->call, b, k), .repeats = repeats};
+    return call_on(&t->call, b, k, context_of(x->contexts, b));
 }
 
 const char *ran_name(const struct ran *ran)

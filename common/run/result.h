@@ -66,9 +66,9 @@ void result_no_references(struct result *r);
  * nonzero after err_set(). */
 int result_sample(struct result *r);
 
-/* A kernel's run for a trial. */
-struct run trial_run_of(const struct trial *t, const struct backend *b, const struct impl *k,
-                        int repeats);
+/* A trial's call on a backend, in the experiment's context; the kernel may be NULL. */
+struct call trial_on(const struct experiment *x, const struct trial *t, const struct backend *b,
+                     const struct impl *k);
 /* Memory for the results of a run on the inputs, that of another run unless `reused` is NULL; or
  * reserve memory, take some for the results and run.  Nonzero after err_set(); free ran->t in any
  * case. */

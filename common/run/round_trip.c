@@ -11,7 +11,7 @@ static struct call inverse_of(const struct call *f)
 {
     struct call g = *f;
     g.op = f->op->inverse;
-    return call_on(&g, &ref32, op_kernel(g.op, &ref32, 0));
+    return call_on(&g, &ref32, op_kernel(g.op, &ref32, 0), NULL);
 }
 
 /* Each input of the inverse is the result of that name.  Are all of them there? */

@@ -51,7 +51,8 @@ static int time_kernel(const struct run *c, const struct tensors *inputs, const 
 static int run_reference(const struct trial *t, const struct backend *b, int repeats,
                          const struct tensors *inputs, struct ran *ran)
 {
-    const struct run c = trial_run_of(t, b, op_kernel(t->call.op, b, 0), repeats);
+    const struct run c = {.call = call_on(&t->call, b, op_kernel(t->call.op, b, 0), NULL),
+                          .repeats = repeats};
     return ran_run(ran, &c, inputs);
 }
 
@@ -77,7 +78,7 @@ static int present(const struct task *task, const struct backend *list[16])
     int n = plan_backends(task->x, task->t, meant), m = 0;
 
     for (int i = 2; i < n; i++) {
-        const char *no = backend_unavailable(meant[i]);
+        const char *no = backend_unavailable(task->x->contexts, meant[i]);
         if (no)
             result_skip(task->r, meant[i]->name, no);
         else if (!op_kernel(task->t->call.op, meant[i], 0))
@@ -94,13 +95,13 @@ static int time_backend(const struct task *task, const struct backend *b, const 
     const struct trial *t = task->t;
     struct result *r = task->r;
     struct tensors *reused = NULL;
-    const struct call on = call_on(&t->call, b, NULL);
+    const struct call on = trial_on(task->x, t, b, NULL);
     const struct impl *ordered[MAX_KERNELS + 1];
     int kept = 0, e = 0;
 
     impl_order(&on, ordered);
     for (const struct impl *const *k = ordered; !e && *k && !*task->stop; k++) {
-        const struct run c = trial_run_of(t, b, *k, task->x->repeats);
+        const struct run c = {.call = trial_on(task->x, t, b, *k), .repeats = task->x->repeats};
         if (!takes_part(t, &c, r))
             continue;
         if (r->n_ran == MAX_RAN) {
@@ -203,7 +204,7 @@ static int point_new(struct point *p, const struct task *task, int64_t batch)
         return -1;
     if (input_fill(&p->t, p->inputs, NULL))
         return TRIAL_BAD_INPUT;
-    const struct call rounded = call_on(&p->t.call, reference_of(t->type), NULL);
+    const struct call rounded = call_on(&p->t.call, reference_of(t->type), NULL, NULL);
     tensors_round(p->inputs, &rounded);
     return 0;
 }
@@ -265,7 +266,8 @@ static int grow_all(const struct task *task, struct point *p, const struct backe
     const struct impl *k;
     for (int i = 0; i < n; i++)
         for (int j = 0; (k = op_kernel(p->t.call.op, list[i], j)); j++) {
-            const struct run c = trial_run_of(&p->t, list[i], k, task->x->repeats);
+            const struct run c = {.call = trial_on(task->x, &p->t, list[i], k),
+                                  .repeats = task->x->repeats};
             task->step(k->name, task->data);
             if (grow_kernel(&c, p, task->r))
                 return -1;
@@ -315,7 +317,7 @@ static int grow(const struct task *task, int64_t batch, const struct backend *co
         e = grow_yardstick(task, &p);
         *seconds = (seconds_now() - began) / (1 + task->x->repeats);
     } else if (!e) {
-        const struct call on = call_on(&p.t.call, list[0], NULL);
+        const struct call on = trial_on(task->x, &p.t, list[0], NULL);
         e = p.t.sampled ? sampled_find(&p.sampled, &on, p.inputs, p.t.seed)
                         : truth_find(&p.truth, &on, p.inputs);
         *seconds = (seconds_now() - began) / 3;

@@ -10,11 +10,12 @@
 
 /* The kernel that the trial names, or the first that accepts the case; NULL
  * and the reason where there is none. */
-static const struct impl *choose(const struct trial *t, const struct backend *b, char *why,
+static const struct impl *choose(const struct task *task, const struct backend *b, char *why,
                                  size_t size)
 {
+    const struct trial *t = task->t;
     const char *name = is_judged(b) && *t->kernel ? t->kernel : NULL;
-    const struct call on = call_on(&t->call, b, NULL);
+    const struct call on = trial_on(task->x, t, b, NULL);
     const struct chosen c = impl_choose(&on, name);
 
     if (!c.kernel && !c.last)
@@ -28,7 +29,7 @@ static const struct impl *choose(const struct trial *t, const struct backend *b,
 static int run_on(const struct task *task, const struct backend *b, const struct impl *k)
 {
     struct result *r = task->r;
-    const struct run c = trial_run_of(task->t, b, k, task->x->repeats);
+    const struct run c = {.call = trial_on(task->x, task->t, b, k), .repeats = task->x->repeats};
 
     return ran_run(&r->ran[r->n_ran++], &c, r->inputs);
 }
@@ -39,7 +40,7 @@ static int judge(const struct task *task, const struct ran *ran, struct truth *t
     struct result *r = task->r;
     int checks = task->x->checks;
     struct bounds bounds;
-    const struct run c = trial_run_of(task->t, ran->call.backend, ran->call.kernel, 0);
+    const struct run c = {.call = ran->call};
 
     bounds_from(&bounds, &ran->call, truth);
     bounds.thorough = !!(checks & CHECK_POWER);
@@ -94,12 +95,12 @@ static int judge_all(const struct task *task)
 static int run_each(const struct task *task, const struct backend *b, int *n)
 {
     const struct trial *t = task->t;
-    const struct call on = call_on(&t->call, b, NULL);
+    const struct call on = trial_on(task->x, t, b, NULL);
     const struct impl *ordered[MAX_KERNELS + 1];
 
     impl_order(&on, ordered);
     for (const struct impl *const *k = ordered; *k && !*task->stop; k++) {
-        const struct call f = call_on(&t->call, b, *k);
+        const struct call f = trial_on(task->x, t, b, *k);
         if (impl_declines(&f))
             continue;
         if (task->r->n_ran == MAX_RAN)
@@ -117,8 +118,8 @@ static int run_backend(const struct task *task, const struct backend *b, int *ju
 {
     const struct trial *t = task->t;
     char why[200];
-    const char *no = backend_unavailable(b);
-    const struct impl *k = no ? NULL : choose(t, b, why, sizeof why);
+    const char *no = backend_unavailable(task->x->contexts, b);
+    const struct impl *k = no ? NULL : choose(task, b, why, sizeof why);
 
     if (!k && !is_judged(b))
         return err_set("%s: %s", b->name, no ? no : why);
@@ -194,7 +195,7 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
     step("inputs", data);
     if (input_fill(t, inputs, &r->from))
         return TRIAL_BAD_INPUT;
-    const struct call rounded = call_on(&t->call, reference_of(t->type), NULL);
+    const struct call rounded = call_on(&t->call, reference_of(t->type), NULL, NULL);
     tensors_round(inputs, &rounded);
     if (x->inputs_only)
         return 0;

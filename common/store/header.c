@@ -74,7 +74,7 @@ static int takes_part(const struct experiment *x, const struct backend *b)
     int named = !x->n_backends || !is_judged(b);
     for (int i = 0; i < x->n_backends; i++)
         named |= x->backend[i] == b;
-    return named && !backend_unavailable(b);
+    return named && !backend_unavailable(x->contexts, b);
 }
 
 void header_device(const struct experiment *x, char *text, size_t size)
@@ -82,7 +82,8 @@ void header_device(const struct experiment *x, char *text, size_t size)
     *text = 0;
     for (const struct backend *const *b = backends(); *b; b++)
         if (takes_part(x, *b))
-            append(text, size, "%s%s: %s", *text ? "\n" : "", (*b)->name, backend_device(*b));
+            append(text, size, "%s%s: %s", *text ? "\n" : "", (*b)->name,
+                   backend_device(x->contexts, *b));
 }
 
 /* Goes on with the next one's line, its 0 included. */

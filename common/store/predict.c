@@ -59,12 +59,12 @@ static void pretend_runs(struct pretended *p, const struct experiment *x, const 
     const int n = plan_backends(x, t, list);
 
     for (int i = 0; i < n; i++) {
-        const struct call on = call_on(&t->call, list[i], NULL);
+        const struct call on = trial_on(x, t, list[i], NULL);
         const char *name = is_judged(list[i]) && *t->kernel ? t->kernel : NULL;
-        const struct impl *k = backend_unavailable(list[i]) ? NULL : impl_choose(&on, name).kernel;
+        const struct impl *k =
+            backend_unavailable(x->contexts, list[i]) ? NULL : impl_choose(&on, name).kernel;
         if (k)
-            p->r.ran[p->r.n_ran++] =
-                (struct ran){.call = call_on(&t->call, list[i], k), .t = &p->t};
+            p->r.ran[p->r.n_ran++] = (struct ran){.call = trial_on(x, t, list[i], k), .t = &p->t};
     }
     if (t->sampled && (x->measure == MEASURE_CHECK || p->r.n_ran > YARDSTICK + 1))
         p->r.ran[ORACLE].t = p->r.ran[YARDSTICK].t = NULL;

@@ -224,7 +224,7 @@ static void list_items(struct writing *w)
 {
     const struct result *r = w->r;
     const struct arg *arg = w->op->arg;
-    const struct call in = call_on(&r->trial->call, reference_of(r->trial->type), NULL);
+    const struct call in = call_on(&r->trial->call, reference_of(r->trial->type), NULL, NULL);
     enum save save = w->x->save;
 
     if (!r->inputs)
@@ -595,7 +595,7 @@ static int put_yardstick(hid_t trial, const struct result *r)
 static int put_given(const struct writing *w)
 {
     const struct result *r = w->r;
-    const struct call in = call_on(&r->trial->call, reference_of(r->trial->type), NULL);
+    const struct call in = call_on(&r->trial->call, reference_of(r->trial->type), NULL, NULL);
     char text[GIVEN_TEXT];
 
     if (!r->inputs || w->x->save != SAVE_ALL)

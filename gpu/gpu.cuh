@@ -99,10 +99,14 @@ int gpu_gather(const struct call *whole, const struct sample *s, const char *axe
 #define CUT_OFF 0x1p-30
 
 /* Exports the list of an operation's kernels, of all types, for table.c; those of a type best first.
- * Each ends with a comma: EACH(T) is "&fast<T>, &plain<T>," in GPU_KERNELS(gemm, GPU_TYPES(EACH)). */
+ * All but those of IN_TYPES() have a comma behind them: GPU_KERNELS(gemm, &fast, IN_TYPES(plain)). */
 #define GPU_KERNELS(op, ...)                                                                       \
     extern "C" const struct impl *const gpu_##op[];                                                \
     const struct impl *const gpu_##op[] = {__VA_ARGS__ NULL}
+
+/* Those that GPU_KERNEL() defined. */
+#define IN_TYPES(kernel) GPU_TYPES(LISTED, kernel)
+#define LISTED(T, kernel) &kernel##_impl<T>,
 
 /* Defines KERNEL_impl<T>, a kernel for each type; the members of struct impl from `idea` on follow, by
  * name. */

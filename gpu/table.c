@@ -3,13 +3,11 @@
 
 #define OP(name) extern const struct impl *const gpu_##name[];
 #include "common/call/ops.def"
-#undef OP
 
 extern const struct kernels gpu_kernels[];
 
 const struct kernels gpu_kernels[] = {
 #define OP(name) {&op_##name, gpu_##name, NULL},
 #include "common/call/ops.def"
-#undef OP
     {NULL, NULL, NULL},
 };

@@ -98,13 +98,12 @@ static int forward(const struct call *f)
     num *w = a->w;
 
     #pragma omp parallel for
-    for (int64_t i = 0; i < n; i++) {
-#ifdef NARROW
-        w[i] = store(weight_of(f, a, i));
-#else
+    for (int64_t i = 0; i < n; i++)
+#ifdef REF64
         w[i] = weight_of(f, a, i);
+#else
+        w[i] = store(weight_of(f, a, i));
 #endif
-    }
     return 0;
 }
 

@@ -16,32 +16,15 @@ static const char *unavailable(void)
     return NULL;
 }
 
-struct context {
-    int blas_threads; /* that OpenBLAS had before */
-};
-
 /* OpenBLAS has one thread from now on: the bits of a product do not depend on the number of
  * threads, and OpenBLAS's threads, which spin after a product, take no core from OpenMP's. */
-static struct context *open_context(int device)
+static void enter(struct context *none)
 {
-    struct context *x = calloc(1, sizeof *x);
-
-    (void)device;
-    if (!x)
-        return err_null("no memory for a context");
+    (void)none;
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
-    x->blas_threads = openblas_get_num_threads();
-    openblas_set_num_threads(1);
+    if (openblas_get_num_threads() != 1)
+        openblas_set_num_threads(1);
 #endif
-    return x;
-}
-
-static void close_context(struct context *x)
-{
-#ifdef HAVE_OPENBLAS_SET_NUM_THREADS
-    openblas_set_num_threads(x->blas_threads);
-#endif
-    free(x);
 }
 
 /* "model name" of /proc/cpuinfo, where there is one. */
@@ -170,30 +153,22 @@ static void disturb(enum dtype type, struct noise noise)
     static const struct impl *const name##_kernels[] = {EACH_TYPE(REFER, name) NULL};              \
     static const struct impl *const *const name##_wrong[] = {EACH_WRONG(REFER_WRONG, name) NULL};
 #include "common/call/ops.def"
-#undef OP
 
 static const struct kernels kernels[] = {
 #define OP(name) {&op_##name, name##_kernels, name##_wrong},
 #include "common/call/ops.def"
-#undef OP
     {NULL, NULL, NULL},
 };
 
+// clang-format off
 const struct machine cpu = {
     .name = "cpu",
     .strerror = error,
     .kernels = kernels,
     .disturb = disturb,
-    .device = {.unavailable = unavailable,
-               .open = open_context,
-               .close = close_context,
-               .name = device},
-    .memory = {.left = memory,
-               .alloc = allocate,
-               .free = release,
-               .put = copy,
-               .get = copy,
-               .fill = fill,
-               .add = add},
+    .device = {.unavailable = unavailable, .enter = enter, .name = device},
+    .memory = {.left = memory, .alloc = allocate, .free = release, .put = copy, .get = copy,
+               .fill = fill, .add = add},
     .timing = {.method = "caches warm"},
 };
+// clang-format on

@@ -17,10 +17,10 @@ static int64_t load_block(const num *w, int64_t first, int64_t block, int64_t n,
 {
     const int64_t some = n - first < block ? n - first : block;
     for (int64_t i = 0; i < some; i++)
-#ifdef NARROW
-        x[i] = load(w[first + i]);
-#else
+#ifdef REF64
         x[i] = (float)w[first + i];
+#else
+        x[i] = load(w[first + i]);
 #endif
     return some;
 }

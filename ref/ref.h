@@ -27,10 +27,12 @@
 #if defined REF64
 typedef double real, num;
 #define REF(name) ref64_##name
+#define STORED F64
 #define blas_gemm cblas_dgemm
 #elif defined REF32
 typedef float real, num;
 #define REF(name) ref32_##name
+#define STORED F32
 #define blas_gemm cblas_sgemm
 static inline real load(num x)
 {
@@ -44,6 +46,7 @@ static inline num store(real x)
 typedef float real;
 typedef bf16 num;
 #define REF(name) ref_bf16_##name
+#define STORED BF16
 #define blas_gemm cblas_sgemm
 static inline real load(num x)
 {
@@ -55,10 +58,8 @@ static inline num store(real x)
 }
 #endif
 
-/* Is a tensor stored in a type other than that of the computation? */
-#if !defined REF64 && !defined REF32
-#define NARROW
-#endif
+/* Is a tensor stored in a type other than that of the computation, so that a product needs a copy? */
+enum { COPIES = sizeof(num) < sizeof(real) };
 
 /* The noise of the passes that this thread computes (common/call/sites.h). */
 extern _Thread_local struct noise REF(noise);
@@ -317,50 +318,32 @@ static inline void get_kept(enum dtype kept, const void *at, int64_t first, real
 
 /* The operands of a matrix product are real.  Where a tensor is stored so, these three use the
  * tensor itself; else a copy at *work, which then points behind the copy. */
-static inline const real *widened(const num *x, int64_t n, real **work)
-{
-#ifdef NARROW
-    real *copy = *work;
-    *work += n;
-    #pragma omp parallel for
-    for (int64_t i = 0; i < n; i++)
-        copy[i] = load(x[i]);
-    return copy;
-#else
-    (void)n;
-    (void)work;
-    return x;
-#endif
-}
-
 static inline real *to_fill(num *x, int64_t n, real **work)
 {
-#ifdef NARROW
-    real *copy = *work;
-    (void)x;
-    *work += n;
+    real *copy = COPIES ? *work : (real *)(void *)x;
+    *work += COPIES * n;
     return copy;
-#else
-    (void)n;
-    (void)work;
-    return x;
-#endif
+}
+
+static inline const real *widened(const num *x, int64_t n, real **work)
+{
+    real *copy = to_fill((num *)x, n, work);
+    #pragma omp parallel for if (COPIES)
+    for (int64_t i = 0; i < COPIES * n; i++)
+        copy[i] = load(x[i]);
+    return copy;
 }
 
 static inline void filled(num *x, const real *from, int64_t n)
 {
-#ifdef NARROW
-    #pragma omp parallel for
-    for (int64_t i = 0; i < n; i++)
-        x[i] = store(from[i]);
-#elif defined REF64
-    for (int64_t i = 0; ref64_noise.stored > 0 && i < n; i++)
-        x[i] = store(from[i]);
+#ifdef REF64
+    const int changes = ref64_noise.stored > 0;
 #else
-    (void)x;
-    (void)from;
-    (void)n;
+    const int changes = COPIES;
 #endif
+    #pragma omp parallel for if (COPIES)
+    for (int64_t i = 0; i < changes * n; i++)
+        x[i] = store(from[i]);
 }
 
 /* An operand of a product: op(X) [rows,columns], where X is row-major, its rows ld elements apart,
@@ -482,8 +465,6 @@ static inline void product_in_panels(real alpha, struct matrix A, struct matrix 
     }
 }
 
-enum { COPIES = sizeof(num) < sizeof(real) }; /* does a product need them? */
-
 /* CBLAS takes sizes as int. */
 static inline const char *too_long_for_blas(int64_t rows, int64_t columns)
 {
@@ -491,15 +472,6 @@ static inline const char *too_long_for_blas(int64_t rows, int64_t columns)
                ? "a matrix with more rows or columns than CBLAS can count (2147483647)"
                : NULL;
 }
-
-/* The type in which tensors are stored, for struct impl.  (Here: the lines above are keys of the noise.) */
-#if defined REF64
-#define STORED F64
-#elif defined REF32
-#define STORED F32
-#else
-#define STORED BF16
-#endif
 
 /* Defines an operation's one kernel in this type.  Its backward pass, or NULL, comes last, before
  * other members of struct impl: REF_KERNEL(gemv, "plain", "...", forward, backward, .work = work). */

@@ -105,9 +105,10 @@ static void at_once(const struct question_of *q, const struct backend *b,
 static void judge(const struct backend *b)
 {
     struct question_of q[N_OPS];
-    struct context *x[HOSTS] = {b->machine->device.open(0), b->machine->device.open(0)},
+    const struct device *d = &b->machine->device;
+    struct context *x[HOSTS] = {d->open ? d->open(0) : NULL, d->open ? d->open(0) : NULL},
                    *other = NULL;
-    int e = !x[0] || !x[1];
+    int e = d->open && (!x[0] || !x[1]);
 
     for (int i = 0; i < N_OPS; i++)
         e |= question_of(&q[i], ops[i], b);
@@ -116,17 +117,17 @@ static void judge(const struct backend *b)
         return;
     }
     at_once(q, b, x, "");
-    if (is_judged(b) && (other = b->machine->device.open(1))) {
+    if (is_judged(b) && (other = d->open(1))) {
         struct context *const two[HOSTS] = {x[0], other};
         at_once(q, b, two, ", on two devices");
-        b->machine->device.close(other);
+        d->close(other);
     } else if (is_judged(b)) {
         skip(err_text(), "%s: contexts on two devices", b->name);
     }
     for (int i = 0; i < N_OPS; i++)
         question_of_free(&q[i]);
-    for (int i = 0; i < HOSTS; i++)
-        b->machine->device.close(x[i]);
+    for (int i = 0; d->close && i < HOSTS; i++)
+        d->close(x[i]);
 }
 
 int main(void)

@@ -9,7 +9,7 @@ trap 'rm -f "$list"' EXIT
 reason() {
     case $1 in
     first) echo "the process that used CUDA first; a fork compares with it" ;;
-    all) echo "the process's own contexts, under a lock" ;;
+    all) echo "the contexts of the library's own calls, under its lock" ;;
     *idle | *idle_lock) echo "handles of cuBLAS that no pass has, under a lock" ;;
     cublas) echo "the functions of cuBLAS, which is opened once" ;;
     once | unprepared) echo "pthread_once: the library prepares for a fork" ;;
@@ -18,7 +18,6 @@ reason() {
     *encoder) echo "a function of the driver, which is looked for once" ;;
     *_key) echo "the name of shared memory in the emulator; its address alone counts" ;;
     calls) echo "the lock by which calls of several threads wait for each other" ;;
-    lock) echo "of these contexts" ;;
     *) case $2 in
        libgpu_a-*) echo "the emulator's" ;;
        esac ;;

@@ -77,6 +77,9 @@ struct contexts *library_contexts(void);
 /* By its name; NULL after err_set(). */
 const struct op *find_op(const char *name);
 const struct backend *find_backend(const char *name);
+/* The same of a public function's argument, which may be NULL. */
+#define OP_NAMED(name) (IS_NULL(name, "operation") ? NULL : find_op(name))
+#define BACKEND_NAMED(name) (IS_NULL(name, "backend") ? NULL : find_backend(name))
 /* Gives the call the kernel of that name, or the first that accepts it, if it is NULL.  Nonzero after
  * err_set(). */
 int choose_kernel(struct call *f, const char *name);

@@ -53,25 +53,19 @@ const char *abl_op(int i)
 
 const char *abl_formula(const char *op)
 {
-    if (IS_NULL(op, "operation"))
-        return NULL;
-    const struct op *o = find_op(op);
+    const struct op *o = OP_NAMED(op);
     return o ? o->formula : NULL;
 }
 
 const char *abl_source(const char *op)
 {
-    if (IS_NULL(op, "operation"))
-        return NULL;
-    const struct op *o = find_op(op);
+    const struct op *o = OP_NAMED(op);
     return o ? o->source : NULL;
 }
 
 int abl_param(const char *op, int i, struct abl_param *to)
 {
-    if (IS_NULL(op, "operation") || IS_NULL(to, "destination"))
-        return -1;
-    const struct op *o = find_op(op);
+    const struct op *o = IS_NULL(to, "destination") ? NULL : OP_NAMED(op);
     if (!o)
         return -1;
     if (i < 0 || i >= o->n_params)
@@ -142,9 +136,7 @@ void describe_tensor(const struct op *o, const struct call *f, int arg, struct a
 
 int abl_op_tensor(const char *op, int i, struct abl_tensor *to)
 {
-    if (IS_NULL(op, "operation") || IS_NULL(to, "destination"))
-        return -1;
-    const struct op *o = find_op(op);
+    const struct op *o = IS_NULL(to, "destination") ? NULL : OP_NAMED(op);
     struct call f;
     if (!o)
         return -1;
@@ -167,21 +159,19 @@ const char *abl_backend(int i)
 
 const char *abl_backend_dtype(const char *backend)
 {
-    const struct backend *b = IS_NULL(backend, "backend") ? NULL : find_backend(backend);
+    const struct backend *b = BACKEND_NAMED(backend);
     return b ? types[b->type].name : NULL;
 }
 
 const char *abl_backend_machine(const char *backend)
 {
-    const struct backend *b = IS_NULL(backend, "backend") ? NULL : find_backend(backend);
+    const struct backend *b = BACKEND_NAMED(backend);
     return b ? b->machine->name : NULL;
 }
 
 const char *abl_unavailable(const char *backend)
 {
-    if (IS_NULL(backend, "backend"))
-        return err_text();
-    const struct backend *b = find_backend(backend);
+    const struct backend *b = BACKEND_NAMED(backend);
     if (!b || lock_library())
         return err_text();
     const char *why = backend_unavailable(library_contexts(), b);
@@ -191,9 +181,7 @@ const char *abl_unavailable(const char *backend)
 
 int abl_use(const char *backend, int number)
 {
-    if (IS_NULL(backend, "backend"))
-        return -1;
-    const struct backend *b = find_backend(backend);
+    const struct backend *b = BACKEND_NAMED(backend);
     if (!b || lock_library())
         return -1;
     const char *why = context_use(library_contexts(), b, number);
@@ -203,9 +191,7 @@ int abl_use(const char *backend, int number)
 
 const char *abl_device(const char *backend)
 {
-    if (IS_NULL(backend, "backend"))
-        return NULL;
-    const struct backend *b = find_backend(backend);
+    const struct backend *b = BACKEND_NAMED(backend);
     if (!b || lock_library())
         return NULL;
     const char *device = backend_device(library_contexts(), b);
@@ -213,25 +199,18 @@ const char *abl_device(const char *backend)
     return device;
 }
 
-static const struct impl *find_kernel(const char *op, const char *backend, int i)
-{
-    const struct op *o = find_op(op);
-    const struct backend *b = find_backend(backend);
-    return o && b && i >= 0 ? op_kernel(o, b, i) : NULL;
-}
-
 const char *abl_kernel(const char *op, const char *backend, int i)
 {
-    if (IS_NULL(op, "operation") || IS_NULL(backend, "backend"))
-        return NULL;
-    const struct impl *k = find_kernel(op, backend, i);
+    const struct op *o = OP_NAMED(op);
+    const struct backend *b = o ? BACKEND_NAMED(backend) : NULL;
+    const struct impl *k = b && i >= 0 ? op_kernel(o, b, i) : NULL;
     return k ? k->name : NULL;
 }
 
 const char *abl_kernel_idea(const char *op, const char *backend, int i)
 {
-    if (IS_NULL(op, "operation") || IS_NULL(backend, "backend"))
-        return NULL;
-    const struct impl *k = find_kernel(op, backend, i);
+    const struct op *o = OP_NAMED(op);
+    const struct backend *b = o ? BACKEND_NAMED(backend) : NULL;
+    const struct impl *k = b && i >= 0 ? op_kernel(o, b, i) : NULL;
     return k ? k->idea : NULL;
 }

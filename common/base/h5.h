@@ -2,7 +2,7 @@
  *
  * A file that is read may come from anybody: extent, class and size are checked first, so that no
  * file decides how much memory is written or allocated.  These functions leave HDF5's own printing
- * to the caller (H5E_BEGIN_TRY). */
+ * to the caller (QUIETLY). */
 #ifndef H5_H
 #define H5_H
 
@@ -13,6 +13,14 @@
 
 #include "common/base/column.h"
 #include "common/base/types.h"
+
+/* Runs a statement in which HDF5 does not print. */
+#define QUIETLY(...)                                                                               \
+    H5E_BEGIN_TRY                                                                                  \
+    {                                                                                              \
+        __VA_ARGS__;                                                                               \
+    }                                                                                              \
+    H5E_END_TRY
 
 /* Why the last HDF5 call failed, in HDF5's or the system's words; to be asked
  * before the next one. */

@@ -11,7 +11,6 @@
 #define BACKEND(name, was, machine, type, wide)                                                    \
     const struct backend name = {#name, was, &machine, type, wide};
 #include "common/call/backends.def"
-#undef BACKEND
 
 const struct backend *const *backends(void)
 {
@@ -19,7 +18,6 @@ const struct backend *const *backends(void)
     static const struct backend *const all[] = {
 #include "common/call/backends.def"
         NULL};
-#undef BACKEND
     return all;
 }
 
@@ -55,21 +53,19 @@ const struct backend *backend_find(const char *name)
 /* The machine's kernels of o, of all types. */
 static const struct kernels *kernels_of(const struct op *o, const struct machine *m)
 {
-    static const struct impl *const none[] = {NULL};
-    static const struct kernels no_kernels = {.impl = none};
     const struct kernels *k = m->kernels;
 
     while (k->op && k->op != o)
         k++;
-    return k->op ? k : &no_kernels;
+    return k;
 }
 
 /* The i-th of a list that has this type; NULL behind the last. */
 static const struct impl *of_type(const struct impl *const *k, enum dtype type, int i)
 {
-    while (*k && !((*k)->type == type && i-- == 0))
+    while (k && *k && !((*k)->type == type && i-- == 0))
         k++;
-    return *k;
+    return k ? *k : NULL;
 }
 
 const struct impl *op_kernel(const struct op *o, const struct backend *b, int i)
@@ -93,7 +89,7 @@ int kernel_known(const struct op *o, int judged, const char *name, char known[MA
 
     strcpy(known, " ");
     for (const struct backend *const *b = backends(); *b; b++)
-        for (const struct impl *const *k = kernels_of(o, (*b)->machine)->impl; *k; k++) {
+        for (const struct impl *const *k = kernels_of(o, (*b)->machine)->impl; k && *k; k++) {
             char word[64];
             if ((*k)->type != (*b)->type || (judged && !is_judged(*b)))
                 continue;

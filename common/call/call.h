@@ -28,7 +28,6 @@ struct context;
 /* Every operation, by the name of its contract. */
 #define OP(name) extern const struct op op_##name;
 #include "common/call/ops.def"
-#undef OP
 
 /* One call, all of it: the operation; the backend, the kernel and the context that run it; sizes by
  * letter, choices and real numbers by the index of the parameter; then, in the order of the

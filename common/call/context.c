@@ -68,7 +68,7 @@ const char *context_use(struct contexts *all, const struct backend *b, int devic
     const char *no = b->machine->device.unavailable();
 
     if (no || !b->machine->device.open)
-        return no ? no : "it has no devices to choose";
+        return no ? no : device ? "it has device 0 alone" : NULL;
     const int i = place(all, b, device, 1);
     return i < 0                         ? err_text()
            : all->of[i].device != device ? "another one is in use already"

@@ -191,6 +191,9 @@ struct arg {
     .n_params = AT_MOST(COUNT(params_), MAX_PARAMS, "more than MAX_PARAMS parameters"),            \
     .arg = args_, .n_args = AT_MOST(N_ARGS(op), MAX_ARGS, "more than MAX_ARGS tensors")
 
+/* Its members of that name. */
+#define IDENTITIES(list) .identity = list, .n_identities = COUNT(list)
+
 /* Defines the function `name`, a cost: the product of these sizes, times a factor for each pass,
  * which may depend on the call f. */
 #define COST(name, letters, forward, backward)                                                     \
@@ -337,7 +340,6 @@ enum {
 #define OP(name) +1
     N_OPS = 0
 #include "common/call/ops.def"
-#undef OP
 };
 extern const struct op *const ops[N_OPS];
 /* ---- op.c: the operations, and what a contract says of all its calls ---- */

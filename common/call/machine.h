@@ -37,7 +37,7 @@ struct launches {
 
 /* What a machine keeps between calls on one device: streams, handles, memory.  There may be any
  * number, several on one device; a context is used by one host thread at a time.  All backends of a
- * machine use the same. */
+ * machine use the same.  A machine that keeps nothing, as the references', has none: NULL. */
 struct context;
 
 /* Its devices.  open, close, enter, lost and probe are NULL where there is nothing to do. */
@@ -46,7 +46,7 @@ struct device {
     /* A context on device number `device`, from 0; NULL after err_set(). */
     struct context *(*open)(int device);
     void (*close)(struct context *x);
-    void (*enter)(struct context *x);       /* it is the calling thread's from now on */
+    void (*enter)(struct context *x); /* before a pass: it is the calling thread's from now on */
     const char *(*lost)(struct context *x); /* NULL, or why it can no longer be used */
     const char *(*name)(struct context *x); /* of its device */
     int (*probe)(struct context *x, struct ceilings *to); /* measure them now */
@@ -124,7 +124,6 @@ struct backend {
     extern const struct machine on;                                                                \
     extern const struct backend name;
 #include "common/call/backends.def"
-#undef BACKEND
 
 /* ---- backend.c, context.c: the backends, and the kernels of an operation ---- */
 

@@ -11,7 +11,6 @@ const char *const pass_names[N_PASSES] = {"forward", "backward"};
 const struct op *const ops[N_OPS] = {
 #define OP(name) &op_##name,
 #include "common/call/ops.def"
-#undef OP
 };
 
 const struct op *op_find(const char *name)

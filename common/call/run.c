@@ -232,16 +232,25 @@ static struct place place_of_type(int type, int64_t n)
     return (struct place){.type = (enum dtype)type, .bytes = n * types[type].bytes};
 }
 
+static int place_failed(const struct run *c, int e)
+{
+    return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->machine->strerror(e)) : 0;
+}
+
+static const struct memory *memory_of(const struct run *c)
+{
+    return &c->call.backend->machine->memory;
+}
+
 /* Its memory filled with poison, and the bands around it with GUARD. */
 static int place_poison(const struct run *c, const struct place *p, size_t band)
 {
-    const struct backend *b = c->call.backend;
+    const struct memory *m = memory_of(c);
     struct context *x = c->call.context;
-    int e = band ? b->machine->memory.fill(x, p->memory, GUARD, band) : 0;
-    e = e ? e
-          : b->machine->memory.fill(x, p->at, c->other_poison ? OTHER_POISON : POISON, p->bytes);
-    e = e || !band ? e : b->machine->memory.fill(x, (char *)p->at + p->bytes, GUARD, band);
-    return e ? err_set("%s: %s", b->name, b->machine->strerror(e)) : 0;
+    int e = band ? m->fill(x, p->memory, GUARD, band) : 0;
+    e = e ? e : m->fill(x, p->at, c->other_poison ? OTHER_POISON : POISON, p->bytes);
+    e = e || !band ? e : m->fill(x, (char *)p->at + p->bytes, GUARD, band);
+    return place_failed(c, e);
 }
 
 /* Allocate it, poisoned, between its guards. */
@@ -250,7 +259,7 @@ static int place_new(const struct run *c, struct place *p, size_t bytes, int64_t
     size_t band = c->guards ? BAND : 0, all = bytes + 2 * band;
 
     p->bytes = bytes;
-    p->memory = c->call.backend->machine->memory.alloc(c->call.context, all ? all : 1);
+    p->memory = memory_of(c)->alloc(c->call.context, all ? all : 1);
     if (!p->memory)
         return err_set("%s: cannot allocate %zu bytes", c->call.backend->name, all);
     p->at = (char *)p->memory + band;
@@ -266,20 +275,15 @@ static int64_t chunk_at(int64_t from, int64_t n)
     return n - from < CHUNK ? n - from : CHUNK;
 }
 
-static int place_failed(const struct run *c, int e)
-{
-    return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->machine->strerror(e)) : 0;
-}
-
 /* Write doubles there, or bytes as they are. */
 static int place_put(const struct run *c, struct place *p, const void *values, int64_t n)
 {
+    const struct memory *m = memory_of(c);
     const size_t each = types[p->type].bytes;
     const double *x = values;
 
     if (p->type == U8)
-        return place_failed(
-            c, c->call.backend->machine->memory.put(c->call.context, p->at, values, n));
+        return place_failed(c, m->put(c->call.context, p->at, values, n));
     void *bits = malloc(chunk_at(0, n) * each);
     int e = 0;
 
@@ -288,8 +292,7 @@ static int place_put(const struct run *c, struct place *p, const void *values, i
     for (int64_t from = 0; !e && from < n; from += CHUNK) {
         const int64_t some = chunk_at(from, n);
         narrow(p->type, bits, x + from, some);
-        e = c->call.backend->machine->memory.put(c->call.context, (char *)p->at + from * each, bits,
-                                                 some * each);
+        e = m->put(c->call.context, (char *)p->at + from * each, bits, some * each);
     }
     free(bits);
     return place_failed(c, e);
@@ -303,7 +306,7 @@ static int look_at_guards(const struct run *c, const struct place *p, int *intac
 
     for (int side = 0; !e && side < 2; side++) {
         const char *at = side ? (char *)p->at + p->bytes : p->memory;
-        e = c->call.backend->machine->memory.get(c->call.context, bits, at, BAND);
+        e = memory_of(c)->get(c->call.context, bits, at, BAND);
         for (size_t i = 0; !e && i < BAND; i++)
             *intact &= bits[i] == GUARD;
     }
@@ -313,25 +316,25 @@ static int look_at_guards(const struct run *c, const struct place *p, int *intac
 /* Read it back, as doubles or, bytes, as they are. */
 static int place_read(const struct run *c, const struct place *p, void *values, int64_t n)
 {
+    const struct memory *m = memory_of(c);
     const size_t each = types[p->type].bytes;
     double *x = values;
-    int e = 0;
 
     if (p->type == U8)
-        return place_failed(
-            c, c->call.backend->machine->memory.get(c->call.context, values, p->at, n));
+        return place_failed(c, m->get(c->call.context, values, p->at, n));
     void *bits = malloc(chunk_at(0, n) * each);
+    int e = 0;
+
     if (!bits)
         return err_set("no memory for a tensor of %zu bytes", p->bytes);
     for (int64_t from = 0; !e && from < n; from += CHUNK) {
         const int64_t some = chunk_at(from, n);
-        e = place_failed(c, c->call.backend->machine->memory.get(
-                                c->call.context, bits, (char *)p->at + from * each, some * each));
+        e = m->get(c->call.context, bits, (char *)p->at + from * each, some * each);
         if (!e)
             widen(p->type, x + from, bits, some);
     }
     free(bits);
-    return e;
+    return place_failed(c, e);
 }
 
 /* Look at its guards, and read it back, unless values is NULL, or where it is already. */
@@ -640,7 +643,7 @@ int run_op(const struct run *c, struct tensors *t, struct outcome *out)
     if (watch_stopped())
         return -1;
     int noisy = c->call.backend->machine->disturb && noise_any(&c->noise);
-    const int64_t before = c->watch ? c->call.backend->machine->memory.left(c->call.context) : 0;
+    const int64_t before = c->watch ? memory_of(c)->left(c->call.context) : 0;
     int e = put_all(c, t, &p, &f, &out->peak);
     if (noisy)
         c->call.backend->machine->disturb(c->call.backend->type, c->noise);
@@ -653,17 +656,17 @@ int run_op(const struct run *c, struct tensors *t, struct outcome *out)
     if (noisy)
         c->call.backend->machine->disturb(c->call.backend->type, (struct noise){0});
     if (c->watch) /* what a pass allocates, it keeps */
-        out->used = before - c->call.backend->machine->memory.left(c->call.context);
+        out->used = before - memory_of(c)->left(c->call.context);
     if (!e)
         e = get_all(c, t, &p, out);
     for (int i = 0; i < MAX_ARGS; i++) {
         if (p.x[i].memory)
-            c->call.backend->machine->memory.free(c->call.context, p.x[i].memory);
+            memory_of(c)->free(c->call.context, p.x[i].memory);
         if (p.g[i].memory)
-            c->call.backend->machine->memory.free(c->call.context, p.g[i].memory);
+            memory_of(c)->free(c->call.context, p.g[i].memory);
     }
     if (p.work.memory)
-        c->call.backend->machine->memory.free(c->call.context, p.work.memory);
+        memory_of(c)->free(c->call.context, p.work.memory);
     return e;
 }
 

@@ -260,6 +260,7 @@ static void multiply(const struct checked *c, int64_t g, const double *V, double
     const int K = (int)c->n.K, P = (int)c->n_parts;
     const double *A = c->A.at + g * c->A.each;
 
+    ref64.machine->device.enter(NULL); /* its BLAS is as in the oracle's passes */
     #pragma omp parallel for
     for (int64_t i = 0; i < c->n.M; i += PANEL)
         cblas_dgemm(CblasRowMajor, flip ? CblasTrans : CblasNoTrans, CblasTrans,

@@ -101,8 +101,7 @@ const struct op op_adamw = {
     "parameters=12289 tensors=1,3 decay=alternate master=no,yes; "
     "parameters=3 tensors=65535; parameters=8192 step=1000000",
     .cost = costs,
-    .identity = identities,
-    .n_identities = COUNT(identities),
+    IDENTITIES(identities),
     .neutral = &cut,
     .flops = flops,
     .specials = specials,

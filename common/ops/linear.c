@@ -91,8 +91,7 @@ const struct op op_linear = {
               "rows=31 dim_in=1 dim_out=31 " EACH "rows=263 dim_in=2 dim_out=33 " EACH
               "rows=9 dim_in=1 dim_out=264,528 " EACH "rows=270 dim_in=1 dim_out=32 " EACH,
     .cost = costs,
-    .identity = identities,
-    .n_identities = COUNT(identities),
+    IDENTITIES(identities),
     .flops = flops,
     .products = products,
     .product = of_products,

@@ -68,8 +68,7 @@ const struct op op_lora = {
     .shapes = "rows=257 dim_in=5 dim_out=1 rank=2; rows=1 dim_in=31 dim_out=257 rank=1,3; "
               "rows=31 dim_in=1 dim_out=33 rank=17 alpha=-3; rows=7 dim_in=5 dim_out=3 rank=131",
     .cost = costs,
-    .identity = identities,
-    .n_identities = COUNT(identities),
+    IDENTITIES(identities),
     .flops = flops,
     .products = products,
     .product = of_products,

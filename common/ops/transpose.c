@@ -37,8 +37,7 @@ const struct op op_transpose = {
               "batch=2 rows=31,32,33 columns=31,32,33; batch=1 rows=127,128,132 columns=136,137; "
               "batch=5 rows=3 columns=260; batch=300 rows=2 columns=3; batch=1 rows=64 columns=256",
     .large = large,
-    .identity = identities,
-    .n_identities = COUNT(identities),
+    IDENTITIES(identities),
     .flops = flops,
     .batch = 'B',
 };

@@ -313,11 +313,7 @@ struct page_dump *page_dump_read(const char *file)
     if (!d)
         return err_null("no memory for %s", file);
     d->check_type = d->time_type = -1;
-    H5E_BEGIN_TRY
-    {
-        e = read_dump(file, d);
-    }
-    H5E_END_TRY
+    QUIETLY(e = read_dump(file, d))
     if (!e)
         return d;
     err_at("%s", file);

@@ -156,9 +156,5 @@ void unused_datasets(const struct experiment *x, int i, char *text, size_t size)
     for (int k = 0; k < i; k++)
         if (same_group(&x->trial[k], &x->trial[i]))
             return;
-    H5E_BEGIN_TRY
-    {
-        list_file(x, i, text, size);
-    }
-    H5E_END_TRY
+    QUIETLY(list_file(x, i, text, size))
 }

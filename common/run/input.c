@@ -340,11 +340,7 @@ static int fill_hdf5_quietly(const struct trial *trial, struct tensors *t, struc
 {
     int e;
 
-    H5E_BEGIN_TRY
-    {
-        e = fill_hdf5(trial, t, from);
-    }
-    H5E_END_TRY
+    QUIETLY(e = fill_hdf5(trial, t, from))
     return e;
 }
 

@@ -134,11 +134,7 @@ struct dump_times *dump_times_read(const char *file)
 
     if (!d)
         return err_null("no memory for the times of %s", file);
-    H5E_BEGIN_TRY
-    {
-        e = read_dump(file, d);
-    }
-    H5E_END_TRY
+    QUIETLY(e = read_dump(file, d))
     if (!e)
         return d;
     err_at("%s", file);

@@ -505,11 +505,7 @@ struct store *store_open(const struct experiment *x, int how)
 int store_has(struct store *s, int i, struct store_counts *c)
 {
     int there;
-    H5E_BEGIN_TRY
-    {
-        there = has(s, i, c);
-    }
-    H5E_END_TRY
+    QUIETLY(there = has(s, i, c))
     return there;
 }
 
@@ -597,11 +593,7 @@ int store_timings(struct store *s, int i, struct timings *to)
 char *store_device(struct store *s)
 {
     char *text;
-    H5E_BEGIN_TRY
-    {
-        text = h5_get_text(s->file, "device");
-    }
-    H5E_END_TRY
+    QUIETLY(text = h5_get_text(s->file, "device"))
     if (!text)
         err_at("%s", s->name);
     return text;

@@ -300,5 +300,4 @@ GPU_KERNEL(naive, .idea = "all scores in memory, a kernel for each formula",
 GPU_KERNEL(tiled, .idea = "tiles of scores in registers, online softmax, float FMA",
            .pass = {tiled_forward<T>, tiled_backward<T>}, .work = tiled_work,
            .declines = tiled_declines, .approximates = "ex2.approx", .unit = 0x1p-22);
-#define EACH(T) &tiled_impl<T>, &naive_impl<T>,
-GPU_KERNELS(attention, GPU_TYPES(EACH));
+GPU_KERNELS(attention, IN_TYPES(tiled) IN_TYPES(naive));

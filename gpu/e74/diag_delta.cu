@@ -69,5 +69,4 @@ static int backward(const struct call *f)
 }
 
 GPU_KERNEL(plain, .idea = "one thread per element, all steps", .pass = {forward<T>, backward<T>});
-#define EACH(T) &plain_impl<T>,
-GPU_KERNELS(diag_delta, GPU_TYPES(EACH));
+GPU_KERNELS(diag_delta, IN_TYPES(plain));

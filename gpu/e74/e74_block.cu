@@ -10,5 +10,4 @@ enum { CHUNK = 2048 };
 GPU_KERNEL(chain, .idea = "the kernels of rmsnorm, e74 and linear in sequence",
            .pass = {e74_block_forward, e74_block_backward}, .work = e74_block_work,
            .declines = e74_block_declines, .chunk = CHUNK, .link = e74_block_link, .products = 1);
-#define EACH(T) &chain_impl<T>,
-GPU_KERNELS(e74_block, GPU_TYPES(EACH));
+GPU_KERNELS(e74_block, IN_TYPES(chain));

@@ -275,5 +275,4 @@ GPU_KERNEL(plain, .idea = "one thread per parameter, one launch per tensor",
 GPU_KERNEL(vector, .idea = "16 bytes per load, several in flight", .pass = {vector<T>, NULL});
 GPU_KERNEL(multi, .idea = "and one launch for all tensors", .pass = {multi<T>, NULL},
            .declines = multi_declines);
-#define EACH(T) &multi_impl<T>, &vector_impl<T>, &plain_impl<T>,
-GPU_KERNELS(adamw, GPU_TYPES(EACH));
+GPU_KERNELS(adamw, IN_TYPES(multi) IN_TYPES(vector) IN_TYPES(plain));

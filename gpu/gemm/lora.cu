@@ -185,5 +185,4 @@ GPU_KERNEL(naive, .idea = "one thread per element of each result",
 GPU_KERNEL(product, .idea = "cuBLAS, added up in place", .pass = {forward<T>, backward<T>},
            .work = work<T>, .products = 1, .stores = "h dh", .cut = CUT_OFF);
 
-#define EACH(T) &product_impl<T>, &naive_impl<T>,
-GPU_KERNELS(lora, GPU_TYPES(EACH));
+GPU_KERNELS(lora, IN_TYPES(product) IN_TYPES(naive));

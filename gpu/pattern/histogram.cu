@@ -241,5 +241,4 @@ GPU_KERNEL(shared, .idea = "a block's counts in shared memory, added to the tota
 GPU_KERNEL(private, .idea = "up to 32 copies of the counts, by lane; vectors of x, prefetched",
            .pass = {privately<T>, NULL}, .declines = too_many_bins);
 
-#define EACH(T) &private_impl<T>, &shared_impl<T>, &global_impl<T>,
-GPU_KERNELS(histogram, GPU_TYPES(EACH));
+GPU_KERNELS(histogram, IN_TYPES(private) IN_TYPES(shared) IN_TYPES(global));

@@ -406,5 +406,4 @@ GPU_KERNEL(two_level, .idea = "long rows in chunks, whose results a second launc
            .pass = {forward<two_level_fold<total, T>, two_level_fold<argmax, T>>, spread_back<T>},
            .work = two_level_work<T>, .declines = declines<T>);
 
-#define EACH(T) &staged_impl<T>, &two_level_impl<T>, &shuffle_impl<T>, &tree_impl<T>,
-GPU_KERNELS(reduce, GPU_TYPES(EACH));
+GPU_KERNELS(reduce, IN_TYPES(staged) IN_TYPES(two_level) IN_TYPES(shuffle) IN_TYPES(tree));

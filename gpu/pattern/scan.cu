@@ -650,6 +650,5 @@ GPU_KERNEL(staged, .idea = "many short rows at once in shared memory",
            .pass = {forward<T, staged_scan<T, false>>, backward<T, staged_scan<T, true>>},
            .declines = staged_declines<T>, .yields = staged_yields<T>);
 
-#define EACH(T)                                                                                    \
-    &staged_impl<T>, &lookback_impl<T>, &shuffle_impl<T>, &three_pass_impl<T>, &sweep_impl<T>,
-GPU_KERNELS(scan, GPU_TYPES(EACH));
+GPU_KERNELS(scan, IN_TYPES(staged) IN_TYPES(lookback) IN_TYPES(shuffle) IN_TYPES(three_pass)
+                      IN_TYPES(sweep));

@@ -335,5 +335,4 @@ GPU_KERNEL(flat, .idea = "a tile of all rows, wherever they begin",
            .pass = {forward<flat<T>>, backward<flat<T>>}, .declines = flat_declines,
            .yields = flat_yields<T>);
 
-#define EACH(T) &flat_impl<T>, &sliding_impl<T>, &halo_impl<T>, &naive_impl<T>,
-GPU_KERNELS(stencil1d, GPU_TYPES(EACH));
+GPU_KERNELS(stencil1d, IN_TYPES(flat) IN_TYPES(sliding) IN_TYPES(halo) IN_TYPES(naive));

@@ -572,5 +572,4 @@ GPU_KERNEL(registers, .idea = "R a template parameter: a warp's rows prefetched,
            .pass = {forward<registers<T>>, backward<registers<T>>},
            .declines = declines<registers_declines>, .yields = strips_yield<T>);
 
-#define EACH(T) &registers_impl<T>, &separable_impl<T>, &halo_impl<T>, &naive_impl<T>,
-GPU_KERNELS(stencil2d, GPU_TYPES(EACH));
+GPU_KERNELS(stencil2d, IN_TYPES(registers) IN_TYPES(separable) IN_TYPES(halo) IN_TYPES(naive));

@@ -257,5 +257,4 @@ GPU_KERNEL(vector, .idea = "16 bytes on both sides, squares of them transposed i
            .pass = {forward<vector_transpose<T>>, backward<vector_transpose<T>>},
            .declines = declines<transposed_tile<T>::TILE>, .yields = vector_yields<T>);
 
-#define EACH(T) &vector_impl<T>, &padded_impl<T>, &naive_impl<T>, &tiled_impl<T>,
-GPU_KERNELS(transpose, GPU_TYPES(EACH));
+GPU_KERNELS(transpose, IN_TYPES(vector) IN_TYPES(padded) IN_TYPES(naive) IN_TYPES(tiled));

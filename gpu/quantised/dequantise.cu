@@ -161,5 +161,4 @@ GPU_KERNEL(simple, .idea = "one thread per weight", .pass = {forward<T, simple>,
 GPU_KERNEL(vector, .idea = "eight weights per thread, from words of codes",
            .pass = {forward<T, vector>, NULL}, .declines = declines<vector>);
 
-#define EACH(T) &vector_impl<T>, &simple_impl<T>,
-GPU_KERNELS(dequantise, GPU_TYPES(EACH));
+GPU_KERNELS(dequantise, IN_TYPES(vector) IN_TYPES(simple));

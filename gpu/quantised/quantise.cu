@@ -337,5 +337,4 @@ GPU_KERNEL(simple, .idea = "one thread per block of weights", .pass = {forward<T
 GPU_KERNEL(vector, .idea = "four to 16 weights per thread, sums and maxima by shuffles",
            .pass = {forward<T, vector>, NULL}, .work = work, .declines = declines);
 
-#define EACH(T) &vector_impl<T>, &simple_impl<T>,
-GPU_KERNELS(quantise, GPU_TYPES(EACH));
+GPU_KERNELS(quantise, IN_TYPES(vector) IN_TYPES(simple));

@@ -354,11 +354,8 @@ static int two_pass_backward(const struct call *f)
 }
 
 GPU_KERNEL(online, .idea = "logits read once, whatever their alignment",
-           .pass = {online_forward<T>, online_backward<T>}, .approximates = "ex2.approx",
-           .unit = APPROXIMATE_UNIT);
+           .pass = {online_forward<T>, online_backward<T>}, APPROXIMATELY("ex2.approx"));
 GPU_KERNEL(two_pass, .idea = "a block per row, which is read for each step",
-           .pass = {two_pass_forward<T>, two_pass_backward<T>}, .approximates = "ex2.approx",
-           .unit = APPROXIMATE_UNIT);
+           .pass = {two_pass_forward<T>, two_pass_backward<T>}, APPROXIMATELY("ex2.approx"));
 
-#define EACH(T) &online_impl<T>, &two_pass_impl<T>,
-GPU_KERNELS(cross_entropy, GPU_TYPES(EACH));
+GPU_KERNELS(cross_entropy, IN_TYPES(online) IN_TYPES(two_pass));

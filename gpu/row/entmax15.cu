@@ -374,13 +374,10 @@ OF_CALL(int, newton_yields, DIM(f, 'N') <= 3)
 
 GPU_KERNEL(newton, .idea = "tau by Newton's method, four lanes per row",
            .pass = {newton_forward<T>, newton_backward<T>},
-           .approximates = "rcp.approx, sqrt.approx", .unit = APPROXIMATE_UNIT,
-           .yields = newton_yields);
+           APPROXIMATELY("rcp.approx, sqrt.approx"), .yields = newton_yields);
 GPU_KERNEL(warp, .idea = "a tau for each element, half a warp per row or more",
-           .pass = {warp_forward<T>, warp_backward<T>}, .approximates = "rcp.approx, sqrt.approx",
-           .unit = APPROXIMATE_UNIT);
+           .pass = {warp_forward<T>, warp_backward<T>}, APPROXIMATELY("rcp.approx, sqrt.approx"));
 GPU_KERNEL(sort, .idea = "a thread sorts a row", .pass = {sort_forward<T>, sort_backward<T>},
-           .approximates = "rcp.approx, sqrt.approx", .unit = APPROXIMATE_UNIT);
+           APPROXIMATELY("rcp.approx, sqrt.approx"));
 
-#define EACH(T) &newton_impl<T>, &sort_impl<T>, &warp_impl<T>,
-GPU_KERNELS(entmax15, GPU_TYPES(EACH));
+GPU_KERNELS(entmax15, IN_TYPES(newton) IN_TYPES(sort) IN_TYPES(warp));

@@ -324,5 +324,4 @@ GPU_KERNEL(naive, .idea = "one thread per pair and its angle",
 GPU_KERNEL(table, .idea = "angles once per block, for all its heads; vectors of both halves",
            .pass = {forward<table<T>>, backward<table<T>>}, .declines = table_declines);
 
-#define EACH(T) &table_impl<T>, &naive_impl<T>,
-GPU_KERNELS(rope, GPU_TYPES(EACH));
+GPU_KERNELS(rope, IN_TYPES(table) IN_TYPES(naive));

@@ -649,24 +649,20 @@ static int block_yields(const struct call *f)
 
 GPU_KERNEL(staged, .idea = "many short rows at once in shared memory",
            .pass = {staged_forward<T>, staged_backward<T>}, .declines = staged_declines<T>,
-           .approximates = "ex2.approx", .unit = APPROXIMATE_UNIT, .yields = staged_yields<T>);
+           APPROXIMATELY("ex2.approx"), .yields = staged_yields<T>);
 GPU_KERNEL(warp, .idea = "a row in the registers of one warp or less",
            .pass = {warp_forward<T>, warp_backward<T>}, .declines = warp_declines<T>,
-           .approximates = "ex2.approx", .unit = APPROXIMATE_UNIT);
+           APPROXIMATELY("ex2.approx"));
 GPU_KERNEL(block, .idea = "a row in the registers of a block",
            .pass = {block_forward<T>, block_backward<T>}, .declines = block_declines<T>,
-           .approximates = "ex2.approx", .unit = APPROXIMATE_UNIT, .yields = block_yields<T>);
+           APPROXIMATELY("ex2.approx"), .yields = block_yields<T>);
 GPU_KERNEL(cluster, .idea = "a row in the registers of a cluster of blocks",
            .pass = {cluster_forward<T>, cluster_backward<T>}, .declines = cluster_declines<T>,
-           .approximates = "ex2.approx", .unit = APPROXIMATE_UNIT);
+           APPROXIMATELY("ex2.approx"));
 GPU_KERNEL(online, .idea = "maximum and sum in one pass (online), rows of any length",
-           .pass = {online_forward<T>, online_backward<T>}, .approximates = "ex2.approx",
-           .unit = APPROXIMATE_UNIT);
+           .pass = {online_forward<T>, online_backward<T>}, APPROXIMATELY("ex2.approx"));
 GPU_KERNEL(two_pass, .idea = "a block per row, which is read for each step",
-           .pass = {two_pass_forward<T>, two_pass_backward<T>}, .approximates = "ex2.approx",
-           .unit = APPROXIMATE_UNIT);
+           .pass = {two_pass_forward<T>, two_pass_backward<T>}, APPROXIMATELY("ex2.approx"));
 
-#define EACH(T)                                                                                    \
-    &staged_impl<T>, &warp_impl<T>, &block_impl<T>, &cluster_impl<T>, &online_impl<T>,             \
-        &two_pass_impl<T>,
-GPU_KERNELS(softmax, GPU_TYPES(EACH));
+GPU_KERNELS(softmax, IN_TYPES(staged) IN_TYPES(warp) IN_TYPES(block) IN_TYPES(cluster)
+                         IN_TYPES(online) IN_TYPES(two_pass));

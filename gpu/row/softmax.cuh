@@ -105,6 +105,6 @@ static inline unsigned threads_for(int64_t vectors, int K)
 }
 
 /* Of an approximate instruction, with an error of at most two units in the last place. */
-#define APPROXIMATE_UNIT 0x1p-22
+#define APPROXIMATELY(how) .approximates = how, .unit = 0x1p-22
 
 #endif

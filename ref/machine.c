@@ -120,8 +120,9 @@ static int add(const struct call *f, enum dtype type, void *to, const void *a, c
     switch (f->backend->type) {
 #define ADD(prefix, type_)                                                                         \
     case type_: {                                                                                  \
-        int prefix##_add(enum dtype type, void *to, const void *a, const void *b, int64_t n);      \
-        return prefix##_add(type, to, a, b, n);                                                    \
+        int prefix##_add_tensors(enum dtype type, void *to, const void *a, const void *b,          \
+                                 int64_t n);                                                       \
+        return prefix##_add_tensors(type, to, a, b, n);                                            \
     }
         EACH_TYPE(ADD)
     default: return -1;

@@ -276,6 +276,17 @@ def swiglu(a, given):
     return {"y": silu(given["a"]) * given["b"]}
 
 
+def add(a, given):
+    return {"y": given["a"] + given["b"]}
+
+
+def add_gradients(a, given, upstream):
+    return {name: (upstream["y"], None) for name in ("a", "b")}
+
+
+DEFINITIONS["add"] = Definition(add, 0, add_gradients)
+
+
 def row(a, given, results):
     return int(a["columns"]) + 4
 

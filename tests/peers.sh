@@ -50,7 +50,7 @@ ok $? "a dump of another operation"
     for op in softmax rmsnorm layernorm; do
         printf '[trial %s]\nop = %s\nrows = 3\ncolumns = 70\ndtype = fp32, bf16\n' $op $op
     done
-    for op in silu relu swiglu; do
+    for op in silu relu swiglu add; do
         printf '[trial %s]\nop = %s\nrows = 3\ndim = 7\ndtype = fp32, bf16\n' $op $op
     done
     cat <<END
@@ -79,7 +79,7 @@ dtype = fp32
 END
 } >rows.ini
 "$run" rows.ini >out 2>err
-ok $? "a dump of 22 trials of the catalogue's rows"
+ok $? "a dump of 24 trials of the catalogue's rows"
 cat >attention.ini <<END
 [experiment]
 checks = none

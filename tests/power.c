@@ -181,6 +181,7 @@ static const struct {
     {"silu", "rows=32 dim=96"},
     {"relu", "rows=32 dim=96"},
     {"swiglu", "rows=96 dim=256"},
+    {"add", "rows=32 dim=96"},
     {"rmsnorm", "rows=64 columns=256"},
     {"layernorm", "rows=64 columns=256"},
     {"qk_norm", "batch=2 steps=16 heads=4 kv_heads=2 head_dim=64"},

@@ -1,9 +1,11 @@
-/* The contracts of silu, relu and swiglu: sizes, tensors, costs, cases with known results. */
+/* The contracts of silu, relu, swiglu and add: sizes, tensors, costs, cases with known results. */
+#include <math.h>
+
 #include "common/call/contract.h"
 #include "common/ops/elementwise.h"
 
 static const char *const fills[] = {"normal", "wide", NULL};
-static const char *const relu_fills[] = {"normal", "masked", NULL};
+static const char *const masked_fills[] = {"normal", "masked", NULL};
 
 #define SIZES SIZE_PARAM("rows", 'M', 4096, "rows"), SIZE_PARAM("dim", 'D', 256, "columns")
 
@@ -12,7 +14,8 @@ static const struct param params[] = {
     DRAW_PARAM("fill", fills, 0,
                "how the sigmoid's argument is drawn: N(0, 1), or half of it 100 |N(0, 1)|"),
 };
-static const struct param relu_params[] = {SIZES, FILL_PARAM(relu_fills, "x")};
+static const struct param relu_params[] = {SIZES, FILL_PARAM(masked_fills, "x")};
+static const struct param add_params[] = {SIZES, FILL_PARAM(masked_fills, "a and b")};
 
 static const struct arg unary_args[] = {
     ARG(unary, x, "MD", IN | DIFF, NORMAL, .fill_choice = "fill"),
@@ -25,9 +28,16 @@ static const struct arg swiglu_args[] = {
     ARG(swiglu, y, "MD", OUT | DIFF),
 };
 
+static const struct arg add_args[] = {
+    ARG(add, a, "MD", IN | DIFF | NOT_BACK, NORMAL, .fill_choice = "fill"),
+    ARG(add, b, "MD", IN | DIFF | NOT_BACK, NORMAL, .fill_choice = "fill"),
+    ARG(add, y, "MD", OUT | DIFF),
+};
+
 COST(silu_flops, "MD", 4, 8)
 COST(relu_flops, "MD", 1, 1)
 COST(swiglu_flops, "MD", 5, 10)
+COST(add_flops, "MD", 1, 0)
 
 /* A sigmoid is an exponential and a reciprocal. */
 COST(sigmoids, "MD", 2, 2)
@@ -39,7 +49,7 @@ COST(sigmoids, "MD", 2, 2)
     "rows=1 dim=2,3,7,8,9,31,257; rows=257 dim=1; rows=31 dim=33; rows=13 dim=1021; "              \
     "rows=64 dim=256; rows=101 dim=127"
 
-/* The members that all three share. */
+/* The members that all of them share. */
 #define ELEMENTWISE .batch = 'M'
 
 const struct op op_silu = {
@@ -82,4 +92,37 @@ const struct op op_swiglu = {
     .cost = costs,
     .flops = swiglu_flops,
     .specials = sigmoids,
+};
+
+static const struct cost add_costs[] = {
+    {"rows=3 dim=4", FORWARD, 12, 0, 0, {0, 0, 0}},
+    {.settings = NULL},
+};
+
+/* Of a row that is a and b. */
+static const struct known add_known[] = {
+    {"dim=4", {INFINITY, -INFINITY, NAN, -0.0}, 0, "y", {INFINITY, -INFINITY, NAN, -0.0}},
+    {"dim=4", {INFINITY, -INFINITY, NAN, -0.0}, 0, "d_a", {1, 2, 3, 4}},
+    {"dim=4", {INFINITY, -INFINITY, NAN, -0.0}, 0, "d_b", {1, 2, 3, 4}},
+    {"dim=4", {1, 0.5, -3, 0x1p-126}, 0, "y", {2, 1, -6, 0x1p-125}},
+    {.settings = NULL},
+};
+
+static const struct identity add_identities[] = {
+    {"a + b is b + a", "rows=5 dim=9", "rows=5 dim=9", "", "a=b b=a", "y a:b b:a", NULL},
+    {"a + 0 is 0 + a", "rows=5 dim=9", "rows=5 dim=9", "b=zeros", "a=zeros b=a", "y a:b b:a", NULL},
+};
+
+const struct op op_add = {
+    .name = "add",
+    .formula = "y = a + b",
+    .source = "common/ops/elementwise.h",
+    ELEMENTWISE,
+    SIGNATURE(add, add_params, add_args),
+    .cases = "rows=1 dim=1; rows=10 dim=33; rows=3 dim=64; fill=masked rows=15 dim=33",
+    .shapes = SHAPES "; fill=masked rows=14 dim=257,1024",
+    .known = add_known,
+    .cost = add_costs,
+    IDENTITIES(add_identities),
+    .flops = add_flops,
 };

@@ -52,6 +52,11 @@ def swiglu(case, a, b):
     return (F.silu(a) * b,)
 
 
+@operation("a b", "y")
+def add(case, a, b):
+    return (a + b,)
+
+
 def rope_tables(case, device):
     """cos and sin of each step and pair, as models make them: once, not in each pass."""
     if "tables" not in case:

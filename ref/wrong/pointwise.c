@@ -1,5 +1,5 @@
-/* Kernels of transpose, stencil1d, stencil2d, histogram, reduce, scan, silu, relu, swiglu that
- * are wrong (wrong.h). */
+/* Kernels of transpose, stencil1d, stencil2d, histogram, reduce, scan, silu, relu, swiglu, add
+ * that are wrong (wrong.h). */
 #include "common/call/contract.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/histogram.h"
@@ -566,5 +566,78 @@ WRONG_AFTER(swiglu_gate_is_constant, "da takes the sigmoid for a constant", BACK
 
 WRONG_KERNELS(swiglu, &swiglu_exchanged, &swiglu_is_glu, &swiglu_overflows, &swiglu_da_without_b,
               &swiglu_gate_is_constant);
+
+/* ---- add ---- */
+
+/* y from element `from` on, of these. */
+static void add_from(const struct call *f, int64_t from, real (*of)(real a, real b))
+{
+    const num *a = ARGS(f, add)->a, *b = ARGS(f, add)->b;
+    num *y = ARGS(f, add)->y;
+    for (int64_t i = from; i < DIM(f, 'M') * DIM(f, 'D'); i++)
+        y[i] = store(of(load(a[i]), load(b[i])));
+}
+
+static real plus_twice(real a, real b)
+{
+    return a + 2 * b;
+}
+
+static void add_twice(const struct call *f)
+{
+    add_from(f, 0, plus_twice);
+}
+WRONG_AFTER(add_b_twice, "y = a + 2 b: b is added to what has it", FORWARD, add_twice);
+
+static real first_alone(real a, real b)
+{
+    (void)b;
+    return a;
+}
+
+static void add_vectors(const struct call *f)
+{
+    add_from(f, whole(DIM(f, 'M') * DIM(f, 'D'), 8), first_alone);
+}
+WRONG_UNLESS(add_has_a_tail, whole(DIM(f, 'M') * DIM(f, 'D'), 8) < DIM(f, 'M') * DIM(f, 'D'),
+             "no elements behind the last multiple of 8")
+WRONG_AFTER(add_tail_lost, "behind the last multiple of 8 elements y = a", FORWARD, add_vectors,
+            .declines = add_has_a_tail);
+
+static real half_precision(real a, real b)
+{
+    return from_f16(to_f16((float)(a + b)));
+}
+
+static void add_in_f16(const struct call *f)
+{
+    add_from(f, 0, half_precision);
+}
+WRONG_AFTER(add_rounded_to_f16, "the sum is rounded to fp16 before it is stored", FORWARD,
+            add_in_f16, .unseen = "bf16: an fp16 has the bits of a bf16 of that size");
+
+static void add_to_db(const struct call *f)
+{
+    const num *dy = GRADS(f, add)->y;
+    num *db = GRADS(f, add)->b;
+    for (int64_t i = 0; i < DIM(f, 'M') * DIM(f, 'D'); i++)
+        db[i] = store(2 * load(dy[i]));
+}
+WRONG_AFTER(add_db_twice, "db = 2 dy: dy is added to da, which is db too", BACKWARD, add_to_db);
+
+static void add_first_row(const struct call *f)
+{
+    const int64_t D = DIM(f, 'D');
+    const num *a = ARGS(f, add)->a, *b = ARGS(f, add)->b;
+    num *y = ARGS(f, add)->y;
+    for (int64_t i = D; i < DIM(f, 'M') * D; i++)
+        y[i] = store(load(a[i]) + load(b[i % D]));
+}
+WRONG_UNLESS(add_has_rows, DIM(f, 'M') > 1, "one row")
+WRONG_AFTER(add_b_is_a_bias, "b's first row is added to all of a", FORWARD, add_first_row,
+            .declines = add_has_rows);
+
+WRONG_KERNELS(add, &add_b_twice, &add_tail_lost, &add_rounded_to_f16, &add_db_twice,
+              &add_b_is_a_bias);
 
 /* ---- adamw ---- */

@@ -359,6 +359,15 @@ def cross_entropy(a, given):
             "top": top, "sum": total}
 
 
+@define("accuracy", 0)
+def accuracy(a, given):
+    """NumPy's argmax is the first of equal ones, or the first NaN."""
+    target = given["target"]
+    counted = (target != int(a["ignore_index"])) & (target >= 0) & (target < given["logits"].shape[-1])
+    hits = counted & (np.argmax(given["logits"], axis=-1) == target)
+    return {"hits": hits.astype(np.float64), "count": np.array([np.sum(hits)], np.float64)}
+
+
 @define("adamw", 16)
 def adamw(a, given):
     beta1, beta2, step = a["beta1"], a["beta2"], int(a["step"])

@@ -157,6 +157,18 @@ def reduce(a, given):
     return {"y": made(x, axis=-1)}
 
 
+def sum_squares(a, given):
+    return {"y": np.array([np.sum(given["x"]**2)])}
+
+
+def sum_squares_gradients(a, given, upstream):
+    return {"x": (2 * given["x"] * upstream["y"], None)}
+
+
+DEFINITIONS["sum_squares"] = Definition(
+    sum_squares, lambda a, given, results: given["x"].size, sum_squares_gradients)
+
+
 @define("scan", lambda a, given, results: given["x"].shape[-1])
 def scan(a, given):
     y = np.cumsum(given["x"], axis=-1)

@@ -47,7 +47,7 @@ static void on_backend(const struct op *o, const struct backend *b, const struct
     const struct impl *kernel;
     char text[MAX_TEXT];
 
-    snprintf(text, sizeof text, "rows=1 %s", k->settings);
+    snprintf(text, sizeof text, "%s %s", op_param(o, "rows", NULL) ? "rows=1" : "", k->settings);
     for (int i = 0; (kernel = op_kernel(o, b, i)); i++) {
         struct call f;
         int e = cases_one(o, text, &f);

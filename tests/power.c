@@ -168,6 +168,7 @@ static const struct {
 } ordinary[] = {
     {"transpose", "rows=64 columns=48"},
     {"reduce", "kind=mean rows=64 length=256"},
+    {"sum_squares", "length=1000"},
     {"scan", "rows=64 length=200"},
     {"stencil1d", "length=1000 radius=4"},
     {"stencil2d", "height=40 width=50 radius=2"},

@@ -271,7 +271,7 @@ enum { KNOWN_ROW = 4 };
         x, x, x, x                                                                                 \
     }
 struct known {
-    const char *settings; /* beside rows=1 */
+    const char *settings; /* beside rows=1, where there are rows */
     double x[KNOWN_ROW];
     int target;
     const char *result;

@@ -34,6 +34,7 @@ ORDINARY = """transpose batch=2 rows=33 columns=40
 reduce rows=32 length=200 kind=sum
 reduce rows=32 length=200 kind=mean
 reduce rows=32 length=200 kind=mean over=all
+sum_squares length=5000
 scan rows=16 length=200
 stencil1d rows=8 length=200
 stencil2d batch=2 height=20 width=30

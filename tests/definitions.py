@@ -12,12 +12,13 @@ those of the inputs.
 import numpy as np
 
 import definitions_attention
+import definitions_embedding
 import definitions_quantised
 import definitions_torch
 
 DEFINITIONS = {}
 # Parameters that say how tensors are drawn or stored, and show in no result in double.
-UNSEEN = {"checkpoint_dtype", "d_lse", "d_rows", "data", "fill", "tape_init"}
+UNSEEN = {"checkpoint_dtype", "d_lse", "d_rows", "data", "fill", "outside", "tape_init", "tokens"}
 UNIT = np.finfo(np.float64).eps
 
 
@@ -346,6 +347,10 @@ def cross_entropy(a, given):
     lse = np.where(np.isfinite(top), top + log_sum, top)
     return {"loss": np.array([loss]), "row_loss": row_loss, "lse": lse, "count": np.array([count]),
             "top": top, "sum": total}
+
+
+DEFINITIONS["embedding"] = Definition(definitions_embedding.results, definitions_embedding.roundings,
+                                      definitions_embedding.gradients, definitions_embedding)
 
 
 @define("adamw", 16)

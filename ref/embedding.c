@@ -81,5 +81,6 @@ static size_t work(const struct call *f, enum pass p)
     return p == BACKWARD ? sizeof(int64_t) * (DIM(f, 'V') + DIM(f, 'R')) : 0;
 }
 
-REF_KERNEL(embedding, "plain", "a row's tokens sorted by counting, one element of dE after the other",
-           forward, backward, .work = work);
+REF_KERNEL(embedding, "plain",
+           "a row's tokens sorted by counting, one element of dE after the other", forward,
+           backward, .work = work);

@@ -11,9 +11,11 @@ static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 8192, "tokens, and rows of y"),
     SIZE_PARAM("vocabulary", 'V', 32000, "rows of E"),
     SIZE_PARAM("width", 'D', 1024, "columns of E"),
-    [EMBEDDING_TOKENS] = DRAW_PARAM("tokens", tokens, UNIFORM,
-                          "how they are drawn: all alike, by Zipf's law, or one for all rows"),
-    [EMBEDDING_OUTSIDE] = DRAW_PARAM("outside", no_yes, 0, "an eighth of the tokens are -1 or the vocabulary"),
+    [EMBEDDING_TOKENS] =
+        DRAW_PARAM("tokens", tokens, UNIFORM,
+                   "how they are drawn: all alike, by Zipf's law, or one for all rows"),
+    [EMBEDDING_OUTSIDE] =
+        DRAW_PARAM("outside", no_yes, 0, "an eighth of the tokens are -1 or the vocabulary"),
 };
 
 static const double OUTSIDE_SHARE = 0.125;
@@ -57,7 +59,8 @@ static void draw_tokens(const struct call *f, int arg, uint64_t key, double *x)
 }
 
 /* Of R tokens how many are not -1 or V, about. */
-OF_CALL(double, inside, (double)DIM(f, 'R') * (f->choice[EMBEDDING_OUTSIDE] ? 1 - OUTSIDE_SHARE : 1))
+OF_CALL(double, inside,
+        (double)DIM(f, 'R') * (f->choice[EMBEDDING_OUTSIDE] ? 1 - OUTSIDE_SHARE : 1))
 
 /* The rows of E that n tokens of probability p each have are n p at most; so many are expected. */
 static double expected(double p, double n)
@@ -93,7 +96,8 @@ OF_CALL(const char *, each, ((void)f, "RD"))
 
 static const struct arg args[] = {
     ARG(embedding, token, "R", IN | WHOLE, .draw = draw_tokens),
-    ARG(embedding, E, "VD", IN | DIFF | PARAMETER | NOT_BACK, NORMAL, .sample = each, .read = elements_read),
+    ARG(embedding, E, "VD", IN | DIFF | PARAMETER | NOT_BACK, NORMAL, .sample = each,
+        .read = elements_read),
     ARG(embedding, y, "RD", OUT | DIFF, .sample = each),
 };
 
@@ -124,9 +128,10 @@ static const struct known known[] = {
     {.settings = NULL},
 };
 
-/* A table of one row makes all rows of y alike, and so do tokens that are all the same. */
-static const char *const large[] = {"rows=65600 vocabulary=1000 width=32749",
-                                    "rows=1000 vocabulary=65600 width=32752 tokens=zipf", NULL};
+/* The first has more tiles than the scan of a digit has threads.  (`plain` looks at all tokens for each
+ * element of dE.) */
+static const char *const large[] = {"rows=1048600 vocabulary=3 width=2056",
+                                    "rows=3 vocabulary=65600 width=32752", NULL};
 
 #define EACH_TOKENS " tokens=uniform,zipf,same outside=no,yes; "
 
@@ -135,11 +140,12 @@ const struct op op_embedding = {
     .formula = "y[r,:] = E[token[r],:]",
     .source = "common/ops/embedding.h",
     SIGNATURE(embedding, params, args),
-    .cases = "rows=1 vocabulary=1 width=1; rows=1 vocabulary=5 width=3; rows=3 vocabulary=1 width=2; "
-             "rows=40 vocabulary=7 width=5" EACH_TOKENS "rows=33 vocabulary=300 width=8" EACH_TOKENS
-             "rows=200 vocabulary=9 width=16" EACH_TOKENS "rows=150 vocabulary=3 width=33" EACH_TOKENS
-             "rows=9 vocabulary=70000 width=1; rows=13 vocabulary=4 width=520; "
-             "rows=4200 vocabulary=300 width=1 tokens=uniform,zipf,same",
+    .cases =
+        "rows=1 vocabulary=1 width=1; rows=1 vocabulary=5 width=3; rows=3 vocabulary=1 width=2; "
+        "rows=40 vocabulary=7 width=5" EACH_TOKENS "rows=33 vocabulary=300 width=8" EACH_TOKENS
+        "rows=200 vocabulary=9 width=16" EACH_TOKENS "rows=150 vocabulary=3 width=33" EACH_TOKENS
+        "rows=9 vocabulary=70000 width=1; rows=13 vocabulary=4 width=520; "
+        "rows=4200 vocabulary=300 width=1 tokens=uniform,zipf,same",
     .shapes = "rows=63,64,65,128,129 vocabulary=2 width=4 tokens=same; "
               "rows=127,193,320 vocabulary=2 width=9 tokens=uniform,zipf; "
               "rows=257 vocabulary=255,256,257 width=1,2" EACH_TOKENS

@@ -12,7 +12,8 @@ enum {
     K = EMBEDDING_GROUP,
     THREADS = 256,
     WARPS = THREADS / 32,
-    BLOCKS_PER_SM = 32, /* of loops over rows: a few more than are resident, as rows differ in work */
+    BLOCKS_PER_SM =
+        32, /* of loops over rows: a few more than are resident, as rows differ in work */
     MAX_ACROSS = 65535, /* blocks of a grid's second axis */
     AHEAD = 4,          /* vectors of a row that a lane loads together */
     ROWS_AHEAD = 8,     /* rows of a group from which it does */
@@ -100,8 +101,8 @@ static int vector_forward(const struct call *f)
     const struct embedding *a = ARGS(f, embedding);
     const table t = table_of<T>(f);
     const auto kernel = in_vectors<T>(t.D) ? vector_kernel<T, true> : vector_kernel<T, false>;
-    kernel<<<grid_of(f, t, t.R, AHEAD), THREADS, 0, gpu_stream(f)>>>(
-        (const int64_t *)a->token, (const T *)a->E, (T *)a->y, t);
+    kernel<<<grid_of(f, t, t.R, AHEAD), THREADS, 0, gpu_stream(f)>>>((const int64_t *)a->token,
+                                                                     (const T *)a->E, (T *)a->y, t);
     return cudaGetLastError();
 }
 
@@ -186,7 +187,8 @@ static __device__ __forceinline__ unsigned block_scan(unsigned x, unsigned *smem
 }
 
 /* A block for each digit: its counts become sums over the tiles before. */
-__global__ void __launch_bounds__(THREADS) scan_kernel(unsigned *counts, unsigned *totals, int tiles)
+__global__ void __launch_bounds__(THREADS)
+    scan_kernel(unsigned *counts, unsigned *totals, int tiles)
 {
     __shared__ unsigned smem[WARPS];
     unsigned *own = counts + (int64_t)blockIdx.x * tiles, before = 0, all;
@@ -441,8 +443,8 @@ static size_t sorted_work(const struct call *f, enum pass p)
 static int sort_rows(const struct call *f, const workspace &w, runs *to)
 {
     const int64_t V = DIM(f, 'V'), R = DIM(f, 'R');
-    sort_pass s = {(const int64_t *)ARGS(f, embedding)->token, w.by[1], w.by[0], w.counts, w.totals,
-                   R, V, 0};
+    sort_pass s = {
+        (const int64_t *)ARGS(f, embedding)->token, w.by[1], w.by[0], w.counts, w.totals, R, V, 0};
 
     CUDA(sort_once<true>(f, s));
     for (s.shift = BITS; V >> s.shift; s.shift += BITS) {

@@ -149,8 +149,8 @@ const struct op op_embedding = {
     .shapes = "rows=63,64,65,128,129 vocabulary=2 width=4 tokens=same; "
               "rows=127,193,320 vocabulary=2 width=9 tokens=uniform,zipf; "
               "rows=257 vocabulary=255,256,257 width=1,2" EACH_TOKENS
-              "rows=70 vocabulary=65535,65536,65537 width=3 tokens=uniform,zipf outside=yes; "
-              "rows=2047,2048,2049,6151 vocabulary=40 width=2" EACH_TOKENS
+              "rows=40 vocabulary=65535,65536,65537 width=1 outside=yes; "
+              "rows=2047,2048,2049,6151 vocabulary=40 width=2 tokens=uniform,zipf outside=yes; "
               "rows=131 vocabulary=17 width=7,24,31,32,127,128,129,256,257,264; "
               "rows=5 vocabulary=3 width=1024,2056,4099,8200 outside=yes; "
               "rows=9000 vocabulary=5 width=1; rows=1 vocabulary=1000 width=40; "

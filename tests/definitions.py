@@ -12,12 +12,13 @@ those of the inputs.
 import numpy as np
 
 import definitions_attention
+import definitions_embedding
 import definitions_quantised
 import definitions_torch
 
 DEFINITIONS = {}
 # Parameters that say how tensors are drawn or stored, and show in no result in double.
-UNSEEN = {"checkpoint_dtype", "d_lse", "d_rows", "data", "fill", "tape_init"}
+UNSEEN = {"checkpoint_dtype", "d_lse", "d_rows", "data", "fill", "outside", "tape_init", "tokens"}
 UNIT = np.finfo(np.float64).eps
 
 
@@ -378,6 +379,10 @@ def accuracy(a, given):
     counted = (target != int(a["ignore_index"])) & (target >= 0) & (target < given["logits"].shape[-1])
     hits = counted & (np.argmax(given["logits"], axis=-1) == target)
     return {"hits": hits.astype(np.float64), "count": np.array([np.sum(hits)], np.float64)}
+
+
+DEFINITIONS["embedding"] = Definition(definitions_embedding.results, definitions_embedding.roundings,
+                                      definitions_embedding.gradients, definitions_embedding)
 
 
 @define("adamw", 16)

@@ -169,6 +169,9 @@ struct arg {
      * element depends only on the same rows of the inputs, and of what the cut forward pass saves
      * (sample.h).  NULL: along the batch.  Letters that its shape has not are left out. */
     const char *(*sample)(const struct call *f);
+    /* NULL: all.  Of an input of which forward reads a part that other inputs name: how many elements,
+     * at least, about. */
+    double (*read)(const struct call *f);
 };
 
 /* For contract files: ARG(diag_delta, k, "BTN", IN | DIFF, UNIT) describes

@@ -39,9 +39,9 @@ double op_bytes(const struct call *f, enum pass p)
     double sum = 0;
     for (int i = 0; i < f->op->n_args; i++) {
         const struct arg *a = &f->op->arg[i];
-        double n = (double)op_count(f, i);
+        double n = (double)op_count(f, i), read = n > 0 && a->read ? a->read(f) : n;
         if (p == FORWARD || op_read_back(f, i))
-            sum += n * types[f->type[i]].bytes;
+            sum += (p == FORWARD ? read : n) * types[f->type[i]].bytes;
         if (p == BACKWARD && a->flags & DIFF)
             sum += (call_accumulates(f, i) ? 2 : 1) * n * types[f->grad_type[i]].bytes;
     }

@@ -42,16 +42,16 @@ static table table_of(const struct call *f)
     return t;
 }
 
-/* The grid for so many rows: along y are the pieces of a row, of lanes * `ahead` vectors each. */
+/* The grid for so many rows: along y are the parts of a row, of lanes * `ahead` vectors each. */
 static dim3 grid_of(const struct call *f, const table &t, int64_t rows, int ahead)
 {
     const int64_t across = min(ceil_div(t.n, t.lanes * ahead), (int64_t)MAX_ACROSS);
-    const int64_t most = (int64_t)gpu_limits(f)->sms * BLOCKS_PER_SM;
-    return dim3((unsigned)min(ceil_div(rows, THREADS / t.lanes), most), (unsigned)across);
+    const int64_t at_once = (int64_t)gpu_limits(f)->sms * BLOCKS_PER_SM;
+    return dim3((unsigned)min(ceil_div(rows, THREADS / t.lanes), at_once), (unsigned)across);
 }
 
 /* The rows of a thread's team, first, first + step, ...; and the lane's vectors of a row, begin, and those
- * of the pieces behind it. */
+ * of the parts behind it. */
 struct team {
     int64_t first, step, begin, stride;
 

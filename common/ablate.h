@@ -103,6 +103,8 @@ struct abl_tensor {
     /* From abl_tensor(), as its dtype's backends store it, and abl_call_tensor(); elsewhere 0. */
     enum abl_dtype dtype, grad_dtype;
     int in_backward; /* backward reads it; from abl_call_tensor() alone */
+    const char *
+        overwrites; /* of an output: the input in whose memory abl_call_run() may write it, or NULL */
 };
 /* Tensor i, counted from 0, of all that the operation may have.  Sizes and
  * count are 0; axes are those of the default parameters.  Returns 1 after the
@@ -361,7 +363,8 @@ int64_t abl_call_workspace(const abl_call *call, enum abl_pass pass);
  * The thread's device stays as it is.
  *
  * Returns -1, and nothing has run, if a tensor is missing or misaligned, is memory of the host or of
- * another device, or is written and overlaps another one; if the workspace is missing, too small or
+ * another device, or is written and overlaps another one (but for an output that lies where the input
+ * does that it `overwrites`, of its type); if the workspace is missing, too small or
  * misaligned; if the stream is another device's; or if the operation has no backward pass.  -1 as
  * well if the kernel cannot be started. */
 int abl_call_run(const abl_call *call, enum abl_pass pass, void *const *tensors,

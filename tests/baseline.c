@@ -131,6 +131,35 @@ static void accumulates(void)
     tensors_free(t);
 }
 
+/* Timed runs overwrite inputs, too; what is read comes from those that were given. */
+static void overwrites(void)
+{
+    const struct op *o = op_find("adamw");
+    struct machine m = cpu;
+    const struct backend b = {"ref32", NULL, &m, F32, F32};
+    struct call f;
+    int same = 1;
+
+    cases_one(o, "parameters=7", &f);
+    m.timing.start = direct_start, m.timing.stop = counted_stop;
+    m.timing.record = record, m.timing.replay = replay, m.timing.forget = forget;
+    fails = replayed = 0;
+    struct run alone = {.call = call_here(&f, &b, op_kernel(o, &ref32, 0))}, c = alone;
+    struct tensors *t = tensors_new(&c.call);
+    tensors_draw(t, &c.call, 1, 1);
+    tensors_round(t, &c.call);
+    c.call.in_place = 1, c.repeats = RUNS;
+    struct tensors *of_one = run_copy(&alone, t, NULL);
+    int e = !of_one || run_op(&c, t, NULL);
+    for (int i = 0; !e && i < o->n_args; i++)
+        for (int64_t j = 0; o->arg[i].flags & OUT && j < op_count(&f, i); j++)
+            same &= t->x[i][j] == of_one->x[i][j];
+    ok(!e && same && replayed == RUNS + 1, "outputs in place after many timed runs, of %d replays",
+       replayed);
+    tensors_free(of_one);
+    tensors_free(t);
+}
+
 /* ---- two times ---- */
 
 static struct timing timing(double median, double spread, int runs)
@@ -422,6 +451,7 @@ int main(void)
 {
     replays();
     accumulates();
+    overwrites();
     pairs();
     devices();
     files();

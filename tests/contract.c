@@ -311,8 +311,25 @@ static void parameters(void)
     }
 }
 
+/* An output takes the memory of an input of its shape, placed before it, that backward does not read. */
+static void overwritten(void)
+{
+    for (int o = 0; o < N_OPS; o++)
+        for (int i = 0; i < ops[o]->n_args; i++) {
+            const struct arg *a = &ops[o]->arg[i];
+            const int in = a->overwrites ? op_arg(ops[o], a->overwrites) : -1;
+            if (!a->overwrites)
+                continue;
+            const struct arg *b = in < 0 ? NULL : &ops[o]->arg[in];
+            ok(b && in < i && a->flags & OUT && b->flags & IN && strcmp(a->shape, b->shape) == 0 &&
+                   (b->flags & NOT_BACK || op_passes(ops[o]) == BACKWARD),
+               "%s: %s in the memory of %s", ops[o]->name, a->name, a->overwrites);
+        }
+}
+
 int main(void)
 {
+    overwritten();
     parameters();
     threads();
     streams();

@@ -43,7 +43,8 @@ static int64_t allocated(const struct call *f, int64_t predicted)
     for (int i = 0; i < f->op->n_args; i++) {
         const int64_t each =
             (f->type[i] == F64) + (f->op->arg[i].flags & DIFF && f->grad_type[i] == F64);
-        predicted -= op_count(f, i) * (each * types[F64].bytes + op_is_bytes(f, i));
+        if (call_overwrites(f, i) < 0 && !call_overwritten(f, i))
+            predicted -= op_count(f, i) * (each * types[F64].bytes + op_is_bytes(f, i));
     }
     return predicted;
 }
@@ -73,7 +74,10 @@ static int measure_once(const struct call *f, const struct backend *b)
     ok(!e && out.peak == predicted &&
            close_to(max_bytes, allocated(&c.call, predicted), 2 * o->n_args + 1) && now_bytes == 0,
        "%s %s %s%s: %lld bytes predicted", b->name, o->name, text,
-       f->accumulate ? ", accumulate" : "", (long long)predicted);
+       f->accumulate ? ", accumulate"
+       : f->in_place ? ", in place"
+                     : "",
+       (long long)predicted);
     printf("# %lld allocated at once, of these %lld saved for backward\n", (long long)max_bytes,
            (long long)op_saved(&c.call));
     tensors_free(t);
@@ -82,13 +86,20 @@ static int measure_once(const struct call *f, const struct backend *b)
 
 static int measure(const struct call *f, void *data)
 {
-    struct call adds = *f;
+    struct call adds = *f, place = *f;
+    int overwrites = 0;
 
     adds.accumulate = op_gradients(f->op);
+    place.in_place = 1;
     if (work_of(f) > SMALL_WORK)
         return 0;
     measure_once(f, data);
-    return adds.accumulate ? measure_once(&adds, data) : 0;
+    if (adds.accumulate)
+        measure_once(&adds, data);
+    call_types(&place);
+    for (int i = 0; i < f->op->n_args; i++)
+        overwrites |= call_overwrites(&place, i) >= 0;
+    return overwrites ? measure_once(&place, data) : 0;
 }
 
 /* ---- a GPU's memory, as the device itself counts ---- */

@@ -355,6 +355,21 @@ static void accumulation(void)
                   "-t: accumulate = 1: not one of no yes\n");
 }
 
+static void in_place(void)
+{
+    struct experiment x;
+
+    if (good_ini("in_place", "[trial]\nop = adamw\nin_place = no, yes\n", &x)) {
+        const struct trial *no = &x.trial[0], *yes = &x.trial[1];
+        ok(x.n == 2 && !no->in_place && !strstr(no->text, "in_place") && yes->in_place &&
+               strstr(yes->text, " in_place=yes input=normal"),
+           "no is the default, and is not written: %s", yes->text);
+        plan_free(&x);
+    }
+    words_refused("in place, without such an output", "softmax in_place=yes",
+                  "-t: in_place: softmax has no output that may be in the memory of an input\n");
+}
+
 /* `op = all` is a set of trials for each operation, and `cases` are those of its contract. */
 static void every_operation(void)
 {
@@ -419,6 +434,7 @@ int main(void)
     contracts();
     every_operation();
     accumulation();
+    in_place();
     tables();
     leave();
     return done();

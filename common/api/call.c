@@ -229,14 +229,22 @@ static int take_work(const abl_call *c, enum pass p, void *work, int64_t bytes, 
     return 0;
 }
 
-/* Nothing that is written may overlap anything else. */
+/* Is the one an output in the memory of the other, an input, as the contract allows? */
+static int is_in_place(const abl_call *c, const struct range *output, const struct range *input)
+{
+    return output->arg >= 0 && !output->grad && !input->grad && output->begin == input->begin &&
+           output->end == input->end && op_overwrites(&c->call, output->arg) == input->arg;
+}
+
+/* Nothing that is written may overlap anything else, unless it is in place. */
 static int check_overlaps(const abl_call *c, const struct range *r, int n)
 {
     char one[32], other[32];
 
     for (int i = 0; i < n; i++)
         for (int j = 0; j < i; j++)
-            if ((r[i].written || r[j].written) && r[i].begin < r[j].end && r[j].begin < r[i].end)
+            if ((r[i].written || r[j].written) && r[i].begin < r[j].end && r[j].begin < r[i].end &&
+                !is_in_place(c, &r[i], &r[j]) && !is_in_place(c, &r[j], &r[i]))
                 return err_set("%s overlaps %s", range_name(c, &r[r[i].written ? i : j], one),
                                range_name(c, &r[r[i].written ? j : i], other));
     return 0;

@@ -238,6 +238,7 @@ static int run_for(const struct trial *t, const char *backend, const char *kerne
         return err_set("%s stores %s, the case is dtype=%s", b->name, types[b->type].name,
                        types[t->type].name);
     *to = (struct run){.call = call_on(&t->call, b, NULL, context_of(library_contexts(), b))};
+    to->call.in_place = t->in_place && is_judged(b);
     return choose_kernel(&to->call, kernel) || run_reserve(to) ? -1 : 0;
 }
 

@@ -48,6 +48,7 @@ struct call {
     void *work;
     /* Bit i: backward adds the gradient of argument i to grad[i], and does not overwrite it. */
     uint64_t accumulate;
+    int in_place; /* outputs are in the memory of the inputs that the contract says */
 };
 
 /* Lays out a workspace, part after part.  Without memory (`at` is NULL) it counts the bytes alone:
@@ -153,6 +154,11 @@ struct kernels {
 int op_has(const struct call *f, int arg);
 /* Does backward add to the gradient of this input, which is there? */
 int call_accumulates(const struct call *f, int arg);
+/* The input in whose memory this output is, if the call is in place; or -1.  And may it be? */
+int call_overwrites(const struct call *f, int arg);
+int op_overwrites(const struct call *f, int arg);
+/* Is this input where an output is to be? */
+int call_overwritten(const struct call *f, int arg);
 int64_t op_count(const struct call *f, int arg);
 const char *op_shape(const struct call *f, int arg);
 /* The type of a tensor, or of its gradient. */

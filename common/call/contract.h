@@ -172,6 +172,10 @@ struct arg {
     /* NULL: all.  Of an input of which forward reads a part that other inputs name: how many elements,
      * at least, about. */
     double (*read)(const struct call *f);
+    /* NULL, or of an output: the input of its shape whose memory it may take (call.in_place).  Each kernel
+     * then reads an element of that for the last time before it writes the output's, and backward
+     * reads it not at all. */
+    const char *overwrites;
 };
 
 /* For contract files: ARG(diag_delta, k, "BTN", IN | DIFF, UNIT) describes

@@ -94,7 +94,7 @@ int64_t op_memory(const struct call *f)
 
     for (int i = 0; i < f->op->n_args; i++) {
         int64_t n = op_count(f, i);
-        sum += n * types[f->type[i]].bytes;
+        sum += call_overwrites(f, i) < 0 ? n * types[f->type[i]].bytes : 0;
         if (f->op->arg[i].flags & DIFF)
             sum += n * types[f->grad_type[i]].bytes;
     }

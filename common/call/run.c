@@ -341,26 +341,26 @@ static int place_read(const struct run *c, const struct place *p, void *values, 
 static int place_get(const struct run *c, const struct place *p, void *values, int64_t n,
                      int *intact)
 {
-    if (c->guards && look_at_guards(c, p, intact))
+    if (c->guards && p->memory && look_at_guards(c, p, intact))
         return -1;
     return values && values != p->at ? place_read(c, p, values, n) : 0;
 }
 
 /* Are the host's tensors of that type what a kernel takes: the oracle's doubles, and the bytes of a
  * backend that runs on any memory of the process? */
-static int is_in_place(const struct run *c, enum dtype type)
+static int is_at_host(const struct run *c, enum dtype type)
 {
     return !c->guards && (type == F64 || (type == U8 && !c->call.backend->machine->lending.lend));
 }
 
 /* A tensor of the run: what is given is put there.  Such values are where they are and are not
- * copied, unless guards are to stand around them. */
-static int place_tensor(const struct run *c, struct place *p, void *values, int given,
+ * copied, unless guards are to stand around them, or `own`: they are to be overwritten. */
+static int place_tensor(const struct run *c, struct place *p, void *values, int given, int own,
                         int64_t *used)
 {
     const int64_t n = (int64_t)(p->bytes / types[p->type].bytes);
 
-    if (!is_in_place(c, p->type))
+    if (own || !is_at_host(c, p->type))
         return place_new(c, p, p->bytes, used) || (given && place_put(c, p, values, n));
     p->at = values;
     *used += p->bytes;
@@ -405,6 +405,19 @@ static int put_gradients(const struct run *c, const struct tensors *t, const str
     return e;
 }
 
+/* The inputs that a forward pass overwrites, as they were given. */
+static int put_overwritten(const struct run *c, const struct tensors *t, const struct call *f)
+{
+    int e = 0;
+    for (int i = 0; !e && i < f->op->n_args; i++) {
+        struct place p = place_of_type(f->type[i], op_count(f, i));
+        p.at = f->arg[i];
+        if (call_overwritten(f, i) && place_put(c, &p, tensors_values(t, i, 0), op_count(f, i)))
+            e = err_at("%s %s", f->op->name, f->op->arg[i].name);
+    }
+    return e;
+}
+
 /* What a pass needs may not follow from addresses, which nobody knows who asks for it. */
 static int work_follows_from_sizes(const struct call *f, enum pass p, size_t asked)
 {
@@ -414,6 +427,23 @@ static int work_follows_from_sizes(const struct call *f, enum pass p, size_t ask
                            : err_set("%s %s %s: asks for %zu bytes of workspace, and needs %zu "
                                      "where the tensors are there",
                                      f->op->name, f->backend->name, f->kernel->name, asked, needed);
+}
+
+/* Tensor i of the run, or no memory where it is in that of an input. */
+static int put_values(const struct run *c, const struct tensors *t, int i, struct places *p,
+                      int64_t *used)
+{
+    const struct call *f = &c->call;
+    const int input = call_overwrites(f, i);
+
+    if (input >= 0) {
+        p->x[i] = p->x[input];
+        p->x[i].memory = NULL;
+        return 0;
+    }
+    p->x[i] = place_of_type(f->type[i], op_count(f, i));
+    return place_tensor(c, &p->x[i], tensors_values(t, i, 0), f->op->arg[i].flags & IN,
+                        call_overwritten(f, i), used);
 }
 
 static int put_all(const struct run *c, const struct tensors *t, struct places *p, struct call *f,
@@ -426,14 +456,13 @@ static int put_all(const struct run *c, const struct tensors *t, struct places *
         int64_t n = op_count(f, i);
         if (!n)
             continue;
-        p->x[i] = place_of_type(f->type[i], n);
-        if (place_tensor(c, &p->x[i], tensors_values(t, i, 0), o->arg[i].flags & IN, used))
+        if (put_values(c, t, i, p, used))
             return err_at("%s %s", o->name, o->arg[i].name);
         f->arg[i] = p->x[i].at;
         if (!(o->arg[i].flags & DIFF) || c->forward_only)
             continue;
         p->g[i] = place_of_type(f->grad_type[i], n);
-        if (place_tensor(c, &p->g[i], t->g[i], o->arg[i].flags & OUT, used))
+        if (place_tensor(c, &p->g[i], t->g[i], o->arg[i].flags & OUT, 0, used))
             return err_at("%s d_%s", o->name, o->arg[i].name);
         f->grad[i] = p->g[i].at;
     }
@@ -543,8 +572,8 @@ static void note_times(struct outcome *out, enum pass p, double *seconds, int n)
 }
 
 /* Times of a pass that has run.  Where it can be recorded, those of replays come last, so that the
- * results which are judged are those that were timed.  Where every run has added to the gradients,
- * one more begins with the initial ones. */
+ * results which are judged are those that were timed.  Where every run has added to the gradients, or
+ * overwritten inputs, one more begins with those that were given. */
 static int run_times(const struct run *c, const struct call *f, enum pass p,
                      const struct tensors *t, double *seconds, struct outcome *out)
 {
@@ -566,8 +595,9 @@ static int run_times(const struct run *c, const struct call *f, enum pass p,
     e = run_timed(c, f, p, recorded, seconds, &n);
     if (!e)
         note_times(out, p, seconds, n);
-    if (!e && p == BACKWARD && f->accumulate)
-        e = put_gradients(c, t, f) || run_once(c, f, p, recorded, &untimed);
+    if (!e && (p == BACKWARD ? f->accumulate != 0 : f->in_place))
+        e = (p == BACKWARD ? put_gradients : put_overwritten)(c, t, f) ||
+            run_once(c, f, p, recorded, &untimed);
     if (recorded)
         c->call.backend->machine->timing.forget(recorded);
     else

@@ -18,6 +18,27 @@ int call_accumulates(const struct call *f, int arg)
     return (f->accumulate >> arg & 1) && op_has(f, arg);
 }
 
+int op_overwrites(const struct call *f, int arg)
+{
+    const char *name = f->op->arg[arg].overwrites;
+    const int input = name && op_has(f, arg) ? op_arg(f->op, name) : -1;
+
+    return input >= 0 && op_has(f, input) && f->type[input] == f->type[arg] ? input : -1;
+}
+
+int call_overwrites(const struct call *f, int arg)
+{
+    return f->in_place ? op_overwrites(f, arg) : -1;
+}
+
+int call_overwritten(const struct call *f, int arg)
+{
+    int is = 0;
+    for (int i = 0; i < f->op->n_args; i++)
+        is |= call_overwrites(f, i) == arg;
+    return is;
+}
+
 const char *op_shape(const struct call *f, int arg)
 {
     const struct op *o = f->op;
@@ -92,6 +113,7 @@ void call_as(struct call *f, const struct op *o, const void *args, const void *g
     f->op = o;
     f->work = work;
     f->accumulate = 0;
+    f->in_place = 0;
     f->kernel = NULL;
     call_types(f);
 }

@@ -80,6 +80,24 @@ static int compare(const char *check, const struct run *c, const struct tensors 
 
 /* ---- written, guards, repeat ---- */
 
+/* Outputs in the memory of inputs have the same bits. */
+static int check_in_place(const struct run *call, const struct tensors *inputs,
+                          const struct tensors *want, struct verdicts *list)
+{
+    struct run c = *call;
+    int any = 0, e = 0;
+
+    c.call.in_place = !c.call.in_place;
+    for (int i = 0; i < c.call.op->n_args; i++)
+        any |= op_overwrites(&c.call, i) >= 0;
+    if (!any)
+        return 0;
+    struct tensors *got = tensors_copy(&c.call, inputs);
+    e = !got || run_op(&c, got, NULL) || compare("in place", &c, got, want, NULL, NULL, list);
+    tensors_free(got);
+    return e ? -1 : 0;
+}
+
 /* A verdict that is yes or no. */
 static int note(const char *check, const struct run *c, const char *tensor, int pass,
                 struct verdicts *list)
@@ -472,6 +490,7 @@ int check_properties(const struct run *call, const struct tensors *inputs, struc
     e = e || run_op(&c, again, NULL) || check_written(&c, want, again, list) ||
         compare("repeat", &c, again, want, NULL, NULL, list);
     c.other_poison = 0;
+    e = e || check_in_place(&c, inputs, want, list);
     if (batch && DIM(&c.call, batch) > 1)
         e = e || check_batch(&c, inputs, want, bounds, list);
     if (batch && !may_differ(&c.call) && DIM(&c.call, batch) > 1 && takes(&c, batch, 1))

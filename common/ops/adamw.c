@@ -60,10 +60,10 @@ static const struct arg args[] = {
     ARG(adamw, m, "N", IN | WIDE, .draw = draw_g),
     ARG(adamw, v, "N", IN | WIDE, .draw = draw_v),
     ARG(adamw, master, "N", IN | WIDE | PARAMETER, NORMAL, .when = has_master),
-    ARG(adamw, p_next, "N", OUT),
-    ARG(adamw, m_next, "N", OUT | WIDE),
-    ARG(adamw, v_next, "N", OUT | WIDE),
-    ARG(adamw, master_next, "N", OUT | WIDE, .when = has_master),
+    ARG(adamw, p_next, "N", OUT, .overwrites = "p"),
+    ARG(adamw, m_next, "N", OUT | WIDE, .overwrites = "m"),
+    ARG(adamw, v_next, "N", OUT | WIDE, .overwrites = "v"),
+    ARG(adamw, master_next, "N", OUT | WIDE, .when = has_master, .overwrites = "master"),
 };
 
 COST(flops, "N", 14, 0)

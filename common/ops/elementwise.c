@@ -31,7 +31,7 @@ static const struct arg swiglu_args[] = {
 static const struct arg add_args[] = {
     ARG(add, a, "MD", IN | DIFF | NOT_BACK, NORMAL, .fill_choice = "fill"),
     ARG(add, b, "MD", IN | DIFF | NOT_BACK, NORMAL, .fill_choice = "fill"),
-    ARG(add, y, "MD", OUT | DIFF),
+    ARG(add, y, "MD", OUT | DIFF, .overwrites = "a"),
 };
 
 COST(silu_flops, "MD", 4, 8)

@@ -28,14 +28,14 @@ static const struct arg args[] = {
     ARG(gemm, A, "MK", IN | DIFF, NORMAL, .shape_of = a_shape, .sample = each),
     ARG(gemm, B, "KN", IN | DIFF, NORMAL, .shape_of = b_shape, .sample = each),
     ARG(gemm, C0, "MN", IN | DIFF | NOT_BACK, NORMAL, .when = adds, .sample = each),
-    ARG(gemm, C, "MN", OUT | DIFF, .sample = each),
+    ARG(gemm, C, "MN", OUT | DIFF, .sample = each, .overwrites = "C0"),
 };
 
 static const struct arg batched_args[] = {
     ARG(gemm, A, "GMK", IN | DIFF, NORMAL, .shape_of = batched_a_shape, .sample = each),
     ARG(gemm, B, "GKN", IN | DIFF, NORMAL, .shape_of = batched_b_shape, .sample = each),
     ARG(gemm, C0, "GMN", IN | DIFF | NOT_BACK, NORMAL, .when = adds, .sample = each),
-    ARG(gemm, C, "GMN", OUT | DIFF, .sample = each),
+    ARG(gemm, C, "GMN", OUT | DIFF, .sample = each, .overwrites = "C0"),
 };
 
 static int alone(struct call *f)

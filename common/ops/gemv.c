@@ -19,7 +19,7 @@ static const struct arg args[] = {
     ARG(gemv, A, "MK", IN | DIFF, NORMAL, .shape_of = a_shape, .sample = each),
     ARG(gemv, x, "K", IN | DIFF, NORMAL, .sample = each),
     ARG(gemv, y0, "M", IN | DIFF | NOT_BACK, NORMAL, .when = adds, .sample = each),
-    ARG(gemv, y, "M", OUT | DIFF, .sample = each),
+    ARG(gemv, y, "M", OUT | DIFF, .sample = each, .overwrites = "y0"),
 };
 
 /* dx is a product like y; dA takes a multiplication for each of its elements. */

@@ -287,9 +287,10 @@ int plan_text(struct trial *t)
     char *at = t->text, *end = at + sizeof t->text;
 
     op_text(&t->call, sizes);
-    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 "%s input=%s", t->call.op->name,
+    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 "%s%s input=%s", t->call.op->name,
                    *sizes ? " " : "", sizes, types[t->type].name, t->seed,
-                   t->accumulate ? " accumulate=yes" : "", input_names[t->input]);
+                   t->accumulate ? " accumulate=yes" : "", t->in_place ? " in_place=yes" : "",
+                   input_names[t->input]);
     const char *const keys[] = {" file", " group", " tensor", " kernel"};
     const char *const values[] = {t->file, t->group, t->tensor, t->kernel};
     for (int i = 0; i < (int)COUNT(keys) && at < end; i++) {
@@ -517,16 +518,24 @@ static void make_product(struct plan *p, struct work *w)
         plan_fault(p, w->s->line, "and %d more", w->refused - MAX_REFUSED);
 }
 
-static int is_accumulate(const char *key)
+/* What the operation lacks to which this key refers, or NULL. */
+static const char *lacks(const struct op *o, const char *key)
 {
-    return strcmp(key, "accumulate") == 0;
+    int overwrites = 0;
+
+    for (int i = 0; i < o->n_args; i++)
+        overwrites |= o->arg[i].overwrites != NULL;
+    return strcmp(key, "accumulate") == 0 && !op_gradients(o) ? "gradients"
+           : strcmp(key, "in_place") == 0 && !overwrites
+               ? "output that may be in the memory of an input"
+               : NULL;
 }
 
 /* Is this list of op = all one of the operation's? */
 static int is_own(const struct op *o, const struct list *l)
 {
-    if (is_accumulate(l->key))
-        return op_gradients(o) != 0;
+    if (lacks(o, l->key))
+        return 0;
     return key_find(trial_keys, l->key) >= 0 || op_param(o, l->key, NULL);
 }
 
@@ -543,7 +552,7 @@ static void make_product_of(struct plan *p, struct work *every, const struct op 
     *w = *every;
     w->t.call.op = o;
     w->l.n = 0;
-    w->t.accumulate = 0;
+    w->t.accumulate = w->t.in_place = 0;
     for (enum pass q = op_passes(o); q < N_PASSES; q++)
         w->t.goal[q] = (struct goal){.kind = GOAL_NONE};
     for (int i = 0; i < every->l.n; i++) {
@@ -593,9 +602,10 @@ static void refuse_beside(struct plan *p, const struct work *w)
     const struct ini_entry *kernel = section_entry(w->s, "kernel");
     const struct op *o = w->t.call.op;
 
-    for (int i = 0; o && !op_gradients(o) && i < w->l.n; i++)
-        if (is_accumulate(w->l.list[i].key))
-            plan_fault(p, w->l.list[i].line, "accumulate: %s has no gradients", o->name);
+    for (int i = 0; o && i < w->l.n; i++)
+        if (lacks(o, w->l.list[i].key))
+            plan_fault(p, w->l.list[i].line, "%s: %s has no %s", w->l.list[i].key, o->name,
+                       lacks(o, w->l.list[i].key));
     if (w->every_op && kernel)
         plan_fault(p, kernel->line, "kernel: op = all takes none; name one operation");
     for (int i = 0; w->t.cases != CASES_NONE && i < w->l.n; i++)

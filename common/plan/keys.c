@@ -247,6 +247,9 @@ const struct plan_key trial_keys[] = {
     {"accumulate", LIST, "no",
      "yes: backward adds to gradients, which are drawn; no: it overwrites them",
      INTO(trial, accumulate, set_choice), .names = no_yes},
+    {"in_place", LIST, "no",
+     "yes: on a GPU outputs are in the memory of inputs, as adamw's p_next in that of p",
+     INTO(trial, in_place, set_choice), .names = no_yes},
     {.name = NULL},
 };
 

@@ -33,6 +33,7 @@
  *     goal = 90 % memory              ; forward must reach it, with measure = time (goal.h); and
  *                                     ; goal_backward
  *     accumulate = yes                ; backward adds to gradients; default: no, it overwrites them
+ *     in_place = yes                  ; outputs in the memory of inputs, as the contract says; default: no
  *
  * Each key once in a section, each value once in a list, each NAME of [trial NAME] once; lists
  * where they make sense: op, input, file, group, kernel, goals and all of [experiment] but backends and
@@ -76,6 +77,7 @@ struct trial {
     struct call call; /* complete: op_complete() has passed; on no backend */
     int sampled;      /* it is judged by a sample */
     int accumulate;   /* backward adds to the gradients of all inputs, as the call says */
+    int in_place;     /* on judged backends outputs take the memory of inputs (call.in_place) */
     enum dtype type;  /* F32 or BF16 */
     uint64_t seed;
     enum input_kind input;

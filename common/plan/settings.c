@@ -45,6 +45,8 @@ void setting_value(const struct trial *t, const char *name, char value[MAX_SETTI
         snprintf(value, MAX_SETTING, "%s", input_names[t->input]);
     else if (strcmp(name, "accumulate") == 0)
         snprintf(value, MAX_SETTING, "%s", no_yes[t->accumulate]);
+    else if (strcmp(name, "in_place") == 0)
+        snprintf(value, MAX_SETTING, "%s", no_yes[t->in_place]);
     else if (strcmp(name, "params") == 0)
         parameters_text(t, value);
     else if (op_param(t->call.op, name, &place))
@@ -53,7 +55,7 @@ void setting_value(const struct trial *t, const char *name, char value[MAX_SETTI
 
 /* The settings that stand before and behind the parameters. */
 static const char *const before[] = {"section", "op"};
-static const char *const after[] = {"dtype", "params", "seed", "input", "accumulate"};
+static const char *const after[] = {"dtype", "params", "seed", "input", "accumulate", "in_place"};
 
 int setting_is_parameter(const char *name)
 {
@@ -67,13 +69,14 @@ int setting_is_parameter(const char *name)
 
 int settings_of(const struct trial *t, int n, char name[MAX_SETTINGS][MAX_SETTING])
 {
-    int names = 0, accumulates = 0;
+    int names = 0, accumulates = 0, in_place = 0;
 
     for (int i = 0; i < (int)COUNT(before); i++)
         snprintf(name[names++], MAX_SETTING, "%s", before[i]);
     for (int i = 0; i < n; i++) {
         const struct op *o = t[i].call.op;
         accumulates |= t[i].accumulate;
+        in_place |= t[i].in_place;
         for (int p = 0; p < o->n_params && (!i || o != t[i - 1].call.op); p++) {
             int known = 0;
             for (int j = 0; j < names; j++)
@@ -82,8 +85,10 @@ int settings_of(const struct trial *t, int n, char name[MAX_SETTINGS][MAX_SETTIN
                 snprintf(name[names++], MAX_SETTING, "%s", o->param[p].name);
         }
     }
-    for (int i = 0; i < (int)COUNT(after) - !accumulates; i++)
-        snprintf(name[names++], MAX_SETTING, "%s", after[i]);
+    for (int i = 0; i < (int)COUNT(after); i++)
+        if ((accumulates || strcmp(after[i], "accumulate") != 0) &&
+            (in_place || strcmp(after[i], "in_place") != 0))
+            snprintf(name[names++], MAX_SETTING, "%s", after[i]);
     return names;
 }
 

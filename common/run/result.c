@@ -40,7 +40,9 @@ int result_sample(struct result *r)
 struct call trial_on(const struct experiment *x, const struct trial *t, const struct backend *b,
                      const struct impl *k)
 {
-    return call_on(&t->call, b, k, context_of(x->contexts, b));
+    struct call f = call_on(&t->call, b, k, context_of(x->contexts, b));
+    f.in_place = t->in_place && is_judged(b);
+    return f;
 }
 
 const char *ran_name(const struct ran *ran)

@@ -66,7 +66,8 @@ void result_no_references(struct result *r);
  * nonzero after err_set(). */
 int result_sample(struct result *r);
 
-/* A trial's call on a backend, in the experiment's context; the kernel may be NULL. */
+/* A trial's call on a backend, in the experiment's context, and in place if it is to be and is judged;
+ * the kernel may be NULL. */
 struct call trial_on(const struct experiment *x, const struct trial *t, const struct backend *b,
                      const struct impl *k);
 /* Memory for the results of a run on the inputs, that of another run unless `reused` is NULL; or

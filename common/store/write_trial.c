@@ -75,6 +75,7 @@ static int say_trial(const struct trial *t, struct said said[MAX_SAID], char cho
     said[n++] = (struct said){.name = "seed", .kind = SAID_SEED, .whole = (int64_t)t->seed};
     const char *const more[][2] = {{"input", input_names[t->input]},
                                    {"accumulate", t->accumulate ? no_yes[1] : ""},
+                                   {"in_place", t->in_place ? no_yes[1] : ""},
                                    {"file", t->file},
                                    {"group", t->group},
                                    {"tensor", t->tensor}};

@@ -302,7 +302,7 @@ struct gemm_cublas : gemm_engine<gemm_cublas> {
     static int multiply(struct context *on, const gemm_problem<T, C> &p)
     {
         const matrix<T> a = {p.a, p.M, p.K, p.trans_a}, b = {p.b, p.K, p.N, p.trans_b};
-        if (p.c0)
+        if (p.c0 && p.c0 != p.c)
             CUDA(cudaMemcpyAsync(p.c, p.c0, sizeof(C) * p.batch * p.M * p.N,
                                  cudaMemcpyDeviceToDevice, on->stream));
         return product_batch(on, p.batch, p.alpha, a, b, p.c0 ? p.beta : 0, p.c);

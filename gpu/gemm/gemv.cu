@@ -441,7 +441,7 @@ struct gemv_cublas {
     {
         const int64_t n = s.trans ? s.C : s.R, K = s.trans ? s.R : s.C;
         const matrix<T> a = {s.A, n, K, s.trans}, v = {s.v, K, 1, false};
-        if (s.z0)
+        if (s.z0 && s.z0 != s.z)
             CUDA(cudaMemcpyAsync(s.z, s.z0, sizeof(T) * n, cudaMemcpyDeviceToDevice, on->stream));
         return product_batch(on, 1, s.alpha, a, v, s.z0 ? s.beta : 0, s.z);
     }

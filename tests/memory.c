@@ -41,10 +41,10 @@ static const double SMALL_WORK = 1e5;
 static int64_t allocated(const struct call *f, int64_t predicted)
 {
     for (int i = 0; i < f->op->n_args; i++) {
+        const int own = call_overwrites(f, i) >= 0 || call_overwritten(f, i);
         const int64_t each =
-            (f->type[i] == F64) + (f->op->arg[i].flags & DIFF && f->grad_type[i] == F64);
-        if (call_overwrites(f, i) < 0 && !call_overwritten(f, i))
-            predicted -= op_count(f, i) * (each * types[F64].bytes + op_is_bytes(f, i));
+            (!own && f->type[i] == F64) + (f->op->arg[i].flags & DIFF && f->grad_type[i] == F64);
+        predicted -= op_count(f, i) * (each * types[F64].bytes + (!own && op_is_bytes(f, i)));
     }
     return predicted;
 }
@@ -86,7 +86,7 @@ static int measure_once(const struct call *f, const struct backend *b)
 
 static int measure(const struct call *f, void *data)
 {
-    struct call adds = *f, place = *f;
+    struct call adds = *f, place = call_here(f, data, NULL);
     int overwrites = 0;
 
     adds.accumulate = op_gradients(f->op);
@@ -96,7 +96,6 @@ static int measure(const struct call *f, void *data)
     measure_once(f, data);
     if (adds.accumulate)
         measure_once(&adds, data);
-    call_types(&place);
     for (int i = 0; i < f->op->n_args; i++)
         overwrites |= call_overwrites(&place, i) >= 0;
     return overwrites ? measure_once(&place, data) : 0;

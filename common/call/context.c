@@ -7,7 +7,7 @@
 
 enum { CHOSEN = -1 };
 
-/* The place of b's on that device, or of the chosen one; or the place behind the last. */
+/* The index of b's on that device, or of the chosen one; or that behind the last. */
 static int find(const struct contexts *all, const struct backend *b, int device)
 {
     int i = 0;
@@ -17,9 +17,9 @@ static int find(const struct contexts *all, const struct backend *b, int device)
     return i;
 }
 
-/* The place of b's on that device, or with `choose` of the chosen one, which it becomes if there is none;
+/* The index of b's on that device, or with `choose` of the chosen one, which it becomes if there is none;
  * -1 after err_set(). */
-static int place(struct contexts *all, const struct backend *b, int device, int choose)
+static int index_of(struct contexts *all, const struct backend *b, int device, int choose)
 {
     if (!all)
         return err_set("no contexts for the %s machine", b->machine->name);
@@ -42,13 +42,13 @@ static int place(struct contexts *all, const struct backend *b, int device, int 
 
 struct context *context_of(struct contexts *all, const struct backend *b)
 {
-    const int i = b->machine->device.open ? place(all, b, 0, 1) : -1;
+    const int i = b->machine->device.open ? index_of(all, b, 0, 1) : -1;
     return i < 0 ? NULL : all->of[i].x;
 }
 
 struct context *context_on(struct contexts *all, const struct backend *b, int device)
 {
-    const int i = device < 0 ? err_set("the first is 0") : place(all, b, device, 0);
+    const int i = device < 0 ? err_set("the first is 0") : index_of(all, b, device, 0);
     return i < 0 ? NULL : all->of[i].x;
 }
 
@@ -69,7 +69,7 @@ const char *context_use(struct contexts *all, const struct backend *b, int devic
 
     if (no || !b->machine->device.open)
         return no ? no : device ? "it has device 0 alone" : NULL;
-    const int i = place(all, b, device, 1);
+    const int i = index_of(all, b, device, 1);
     return i < 0                         ? err_text()
            : all->of[i].device != device ? "another one is in use already"
                                          : NULL;
@@ -78,5 +78,6 @@ const char *context_use(struct contexts *all, const struct backend *b, int devic
 const char *backend_device(struct contexts *all, const struct backend *b)
 {
     const char *no = b->machine->device.unavailable();
-    return no ? no : b->machine->device.name(context_of(all, b));
+    struct context *x = no ? NULL : context_of(all, b);
+    return no ? no : !x && b->machine->device.open ? err_text() : b->machine->device.name(x);
 }

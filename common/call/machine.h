@@ -40,7 +40,8 @@ struct launches {
  * machine use the same.  A machine that keeps nothing, as the references', has none: NULL. */
 struct context;
 
-/* Its devices.  open, close, enter, lost and probe are NULL where there is nothing to do. */
+/* Its devices.  open, close, enter, lost and probe are NULL where there is nothing to do; unavailable and
+ * name are always there. */
 struct device {
     const char *(*unavailable)(void); /* NULL, or why it cannot run in this process */
     /* A context on device number `device`, from 0; NULL after err_set(). */

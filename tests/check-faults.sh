@@ -25,7 +25,7 @@
 #     KERNEL_SUITES   those for kernels; none: built without CUDA
 #     OWN_SUITES      those of one operation, whose name they have: tried last
 #     SAMPLE_SUITES   those for judgement by sample
-#     RUN_SUITES      those for times: their judgement, the roofline, their tables
+#     RUN_SUITES      those for times and memory: their judgement, the roofline, their tables
 #     BY_SAMPLE       the object of tests/by_sample: in place of the suites, say whether full
 #                     judgement of large cases sees the fault, and whether a sample does
 #     PYTHON          for tests/definitions; empty: a fault that only it would see is not judged
@@ -208,6 +208,7 @@ judge() {
     case $file in
     *.cu) suites=$KERNEL_SUITES ;;
     common/call/sample.c | common/judge/*) suites=$SAMPLE_SUITES ;;
+    common/call/run.c | common/call/cost.c) suites="$SUITES $RUN_SUITES" ;;
     common/run/* | common/report/*) suites=$RUN_SUITES ;;
     *) suites=$SUITES ;;
     esac

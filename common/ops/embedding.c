@@ -128,11 +128,6 @@ static const struct known known[] = {
     {.settings = NULL},
 };
 
-/* The first has more tiles than the scan of a digit has threads.  (`plain` looks at all tokens for each
- * element of dE.) */
-static const char *const large[] = {"rows=1048600 vocabulary=3 width=2056",
-                                    "rows=3 vocabulary=65600 width=32752", NULL};
-
 /* Of 74 rows 64 are inside, of 151 128, by the seed 1: whole groups of K. */
 #define EACH_TOKENS " tokens=uniform,zipf,same outside=no,yes; "
 
@@ -157,7 +152,6 @@ const struct op op_embedding = {
               "rows=5 vocabulary=3 width=1024,2056,4099,8200 outside=yes; "
               "rows=9000 vocabulary=5 width=1; rows=1 vocabulary=1000 width=40; "
               "rows=700 vocabulary=1 width=12",
-    .large = large,
     .known = known,
     .cost = costs,
     .flops = flops,

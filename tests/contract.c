@@ -314,6 +314,14 @@ static void parameters(void)
 /* An output takes the memory of an input of its shape, placed before it, that backward does not read. */
 static void overwritten(void)
 {
+    struct call f;
+    if (!cases_one(op_find("adamw"), "parameters=3", &f)) {
+        f = call_on(&f, &ref32, NULL, NULL);
+        f.in_place = 1;
+        const struct call oracle = call_on(&f, &ref64, NULL, NULL);
+        ok(call_overwrites(&f, op_arg(f.op, "p_next")) == op_arg(f.op, "p") && !oracle.in_place,
+           "the oracle of a call in place has memory of its own for each tensor");
+    }
     for (int o = 0; o < N_OPS; o++)
         for (int i = 0; i < ops[o]->n_args; i++) {
             const struct arg *a = &ops[o]->arg[i];

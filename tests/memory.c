@@ -58,6 +58,7 @@ static int measure_once(const struct call *f, const struct backend *b)
     struct outcome out;
     char text[MAX_TEXT];
 
+    c.call.in_place = f->in_place;
     struct tensors *t = tensors_new(f);
     counted.machine = &m;
     m.memory.alloc = count_alloc;

@@ -169,7 +169,7 @@ static inline enum dtype call_type(const struct call *f, int arg, int grad)
 /* Set the types of all tensors, as the call's backend and choices say. */
 void call_types(struct call *f);
 /* The same call on a backend, with its types, by a kernel or NULL, in a context of the backend's machine, or
- * NULL where that has none, as the references'.  Nothing is placed. */
+ * NULL where that has none, as the references'.  Nothing is placed, and it is not in place. */
 struct call call_on(const struct call *f, const struct backend *b, const struct impl *k,
                     struct context *x);
 /* Make it a call of another operation with the same sizes and choices, on the same backend, of no

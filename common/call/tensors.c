@@ -100,6 +100,7 @@ struct call call_on(const struct call *f, const struct backend *b, const struct 
     c.backend = b;
     c.kernel = k;
     c.context = x;
+    c.in_place = 0;
     call_types(&c);
     return c;
 }

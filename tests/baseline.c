@@ -101,20 +101,28 @@ static void replays(void)
     tensors_free(t);
 }
 
+/* The references' machine as one whose passes are recorded; nothing has been replayed. */
+static struct machine recording(void)
+{
+    struct machine m = cpu;
+
+    m.timing.start = direct_start, m.timing.stop = counted_stop;
+    m.timing.record = record, m.timing.replay = replay, m.timing.forget = forget;
+    fails = replayed = 0;
+    return m;
+}
+
 /* Timed runs add to the gradients, too; those that are read have had one, and that a replay. */
 static void accumulates(void)
 {
     const struct op *o = op_find("linear");
-    struct machine m = cpu;
+    const struct machine m = recording();
     const struct backend b = {"ref32", NULL, &m, F32, F32};
     struct call f;
     int same = 1;
 
     cases_one(o, "rows=3 dim_in=4 dim_out=5", &f);
     f.accumulate = op_gradients(o);
-    m.timing.start = direct_start, m.timing.stop = counted_stop;
-    m.timing.record = record, m.timing.replay = replay, m.timing.forget = forget;
-    fails = replayed = 0;
     struct run c = {.call = call_here(&f, &b, op_kernel(o, &ref32, 0)), .repeats = RUNS}, alone = c;
     struct tensors *t = tensors_new(&c.call);
     tensors_draw(t, &c.call, 1, 1);
@@ -135,15 +143,12 @@ static void accumulates(void)
 static void overwrites(void)
 {
     const struct op *o = op_find("adamw");
-    struct machine m = cpu;
+    const struct machine m = recording();
     const struct backend b = {"ref32", NULL, &m, F32, F32};
     struct call f;
     int same = 1;
 
     cases_one(o, "parameters=7", &f);
-    m.timing.start = direct_start, m.timing.stop = counted_stop;
-    m.timing.record = record, m.timing.replay = replay, m.timing.forget = forget;
-    fails = replayed = 0;
     struct run alone = {.call = call_here(&f, &b, op_kernel(o, &ref32, 0))}, c = alone;
     struct tensors *t = tensors_new(&c.call);
     tensors_draw(t, &c.call, 1, 1);

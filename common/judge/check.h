@@ -243,7 +243,8 @@ int check_differences(const struct call *f, const struct tensors *t, int64_t exh
 
 /* All elements are written, and guard bands are intact.  (A byte is not written if it is the poison
  * of both of two runs: any may be right, so that NaN does not say it.)  Two runs have equal bits,
- * whatever was in memory before, and wherever outputs are that may be in the memory of inputs.  A reversed batch gives the reversed result.  The last row of the
+ * whatever was in memory before, and wherever outputs are that may be in the memory of inputs.  A
+ * reversed batch gives the reversed result.  The last row of the
  * batch gives the same bits without the others.  Later inputs, but for bytes, which stay, do not
  * change earlier outputs.  Two runs, the second from the final state of the first, equal one run (bit by bit, except if they
  * split a chunk that the kernel computes together). */

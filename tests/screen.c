@@ -300,6 +300,14 @@ static void last_cell(void)
     make_table(&t, 1);
     table_fit(&t, 80);
     ok(!t.stacked, "others are columns");
+
+    t = (struct table){.n_settings = 2};
+    for (int i = 0; i < 3; i++)
+        table_add(&t, i ? "state" : "#", 4, i ? WORDS : NUMBER, 0);
+    for (int i = 0; i < 4; i++)
+        table_add(&t, "forward", 16, NUMBER, 0);
+    table_fit(&t, 80);
+    ok(t.stacked, "but for those that leave the numbers no room");
 }
 
 /* A number wider than its column is whole; a word is cut. */

@@ -64,6 +64,13 @@ static struct table_column *next_to_go(struct table *t)
     return next;
 }
 
+static void stack(struct table *t)
+{
+    t->stacked = t->n_settings > 0;
+    for (int i = 1; i <= t->n_settings; i++)
+        t->column[i].shown = 0;
+}
+
 void table_fit(struct table *t, int width)
 {
     struct table_column *gone;
@@ -71,13 +78,15 @@ void table_fit(struct table *t, int width)
 
     for (int i = 0; i <= t->n_settings && i < t->n; i++)
         settings += t->column[i].width + GAP;
-    t->stacked = t->n_settings && settings > width / 2;
-    for (int i = 1; t->stacked && i <= t->n_settings; i++)
-        t->column[i].shown = 0;
+    t->stacked = 0;
+    if (settings > width / 2)
+        stack(t);
     narrow(t, width, NARROW_WORDS);
     while (taken(t) > width && (gone = next_to_go(t)))
         gone->shown = 0;
     narrow(t, width, NARROWEST_WORDS);
+    if (taken(t) > width)
+        stack(t);
 }
 
 static int last_shown(const struct table *t)

@@ -1,8 +1,8 @@
 /* table.h - a table for a person: its columns fit the width of where it is printed.
  *
  * Columns that are too many are left out, in the order that they state.  Words are cut in the middle,
- * numbers never.  Where the settings, the first columns, would take over half of the width, they
- * stand on a line of their own above the rows of their trial. */
+ * numbers never.  Where the settings, the first columns, would take over half of the width, or where
+ * nothing else makes room, they stand on a line of their own above the rows of their trial. */
 #ifndef TABLE_H
 #define TABLE_H
 

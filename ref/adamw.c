@@ -9,40 +9,64 @@ static real rest_off_by(real decay)
     return sums_in_float() && decay > 0 ? rounding_of(1 - decay) / 2 : 0;
 }
 
-/* 1 - beta, and corrections of the bias, are made in double: beta2 is so near to 1 that float
- * would have few digits of them. */
+static real gradient(const struct call *f, int64_t i)
+{
+    const void *g = ARGS(f, adamw)->g;
+    return f->choice[ADAMW_GRAD] == GRAD_FP32 ? ((const real *)g)[i] : load(((const num *)g)[i]);
+}
+
+/* As it was, but for the rounding of a master copy. */
+static int skip(const struct call *f)
+{
+    const struct adamw *a = ARGS(f, adamw);
+    const real *master = a->master;
+    const int64_t N = DIM(f, 'N');
+    num *p_next = a->p_next;
+
+    memmove(a->m_next, a->m, N * sizeof(real));
+    memmove(a->v_next, a->v, N * sizeof(real));
+    if (!master) {
+        memmove(p_next, a->p, N * sizeof *p_next);
+        return 0;
+    }
+    memmove(a->master_next, master, N * sizeof *master);
+    for (int64_t i = 0; i < N; i++)
+        p_next[i] = store(master[i]);
+    return 0;
+}
+
+/* 1 - beta is made in double: beta2 is so near to 1 that float would have few digits of it. */
 static int forward(const struct call *f)
 {
     const struct adamw *a = ARGS(f, adamw);
-    const num *p = a->p, *g = a->g;
+    const num *p = a->p;
     const real *m = a->m, *v = a->v, *master = a->master;
     num *p_next = a->p_next;
     real *m_next = a->m_next, *v_next = a->v_next, *master_next = a->master_next;
-    int64_t N = DIM(f, 'N'), K = DIM(f, 'K'), step = DIM(f, 'S');
-    double b1 = f->real[ADAMW_BETA1], b2 = f->real[ADAMW_BETA2];
-    real beta1 = constant(b1), rest1 = constant(1 - b1);
-    real beta2 = constant(b2), rest2 = constant(1 - b2);
-    real unbias1 = constant(1 / (1 - pow(b1, step))), unbias2 = constant(1 / (1 - pow(b2, step)));
-    real lr = constant(f->real[ADAMW_LR]), eps = constant(f->real[ADAMW_EPS]);
+    const int64_t N = DIM(f, 'N'), decayed = adamw_decayed(DIM(f, 'Y'), N);
+    const double b1 = f->real[ADAMW_BETA1], b2 = f->real[ADAMW_BETA2];
+    const real beta1 = constant(b1), rest1 = constant(1 - b1);
+    const real beta2 = constant(b2), rest2 = constant(1 - b2);
+    const real unbias1 = constant(*(real *)a->unbias1), unbias2 = constant(*(real *)a->unbias2);
+    const real rate = constant(*(real *)a->rate), eps = constant(f->real[ADAMW_EPS]);
+    const real factor = *(real *)a->factor, off = rest_off_by(rate * f->real[ADAMW_WEIGHT_DECAY]);
 
-    for (int64_t k = 0; k < K; k++) {
-        int decays = f->choice[ADAMW_DECAY] == DECAY_ALL || k % 2 == 0;
-        real decay = decays ? f->real[ADAMW_WEIGHT_DECAY] : 0;
-        const real off = rest_off_by(f->real[ADAMW_LR] * decay);
-        #pragma omp parallel for
-        for (int64_t i = adamw_begin(N, K, k); i < adamw_begin(N, K, k + 1); i++) {
-            real gi = load(g[i]), pi = master ? master[i] : load(p[i]);
-            m_next[i] = beta1 * m[i] + rest1 * gi;
-            v_next[i] = beta2 * v[i] + rest2 * gi * gi;
-            pi -= lr * (m_next[i] * unbias1 / (sqrt(v_next[i] * unbias2) + eps) + decay * pi);
-            if (off != 0)
-                pi += off * (master ? master[i] : load(p[i]));
-            p_next[i] = store(pi);
-            if (master)
-                master_next[i] = pi;
-        }
+    if (*(const int64_t *)a->skip)
+        return skip(f);
+    #pragma omp parallel for
+    for (int64_t i = 0; i < N; i++) {
+        const real decay = i < decayed ? f->real[ADAMW_WEIGHT_DECAY] : 0;
+        const real gi = factor * gradient(f, i), was = master ? master[i] : load(p[i]);
+        m_next[i] = beta1 * m[i] + rest1 * gi;
+        v_next[i] = beta2 * v[i] + rest2 * gi * gi;
+        const real root = sqrt(v_next[i] * unbias2) + eps;
+        const real pi = was - rate * (m_next[i] * unbias1 / root + decay * was) +
+                        (i < decayed && off != 0 ? off * was : 0);
+        p_next[i] = store(pi);
+        if (master)
+            master_next[i] = pi;
     }
     return 0;
 }
 
-REF_KERNEL(adamw, "plain", "the formula, tensor by tensor", forward, NULL);
+REF_KERNEL(adamw, "plain", "the formula, element by element", forward, NULL);

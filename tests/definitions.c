@@ -27,7 +27,7 @@ static const char *comma(int *n)
     return (*n)++ ? ", " : "";
 }
 
-/* Its parameters: the choices of each, or null for a number. */
+/* Its parameters: the choices of each, or null for a number; and which show in no result in double. */
 static void print_operation(FILE *to, const struct op *o)
 {
     int n = 0;
@@ -41,7 +41,12 @@ static void print_operation(FILE *to, const struct op *o)
             fprintf(to, "%s\"%s\"", comma(&c), *name);
         fputs(p->choices ? "]" : "", to);
     }
-    fputs("}}\n", to);
+    fputs("}, \"aside\": [", to);
+    n = 0;
+    for (int i = 0; i < o->n_params; i++)
+        if (o->param[i].aside)
+            fprintf(to, "%s\"%s\"", comma(&n), o->param[i].name);
+    fputs("]}\n", to);
 }
 
 /* The parameters that apply, with their values. */

@@ -17,8 +17,6 @@ import definitions_quantised
 import definitions_torch
 
 DEFINITIONS = {}
-# Parameters that say how tensors are drawn or stored, and show in no result in double.
-UNSEEN = {"checkpoint_dtype", "d_lse", "d_rows", "data", "fill", "outside", "tape_init", "tokens"}
 UNIT = np.finfo(np.float64).eps
 
 
@@ -387,19 +385,42 @@ DEFINITIONS["embedding"] = Definition(definitions_embedding.results, definitions
 
 @define("adamw", 16)
 def adamw(a, given):
-    beta1, beta2, step = a["beta1"], a["beta2"], int(a["step"])
-    g, N, K = given["g"], int(a["parameters"]), int(a["tensors"])
+    beta1, beta2, N = a["beta1"], a["beta2"], int(a["parameters"])
     p = given["master"] if a["master"] == "yes" else given["p"]
-    m = beta1 * given["m"] + (1 - beta1) * g
-    v = beta2 * given["v"] + (1 - beta2) * g * g
-    decay = np.full(N, a["weight_decay"])
-    if a["decay"] == "alternate":    # tensor k begins at N k (k + 1) / (K (K + 1))
-        for k in range(1, K, 2):
-            decay[N * (k * (k + 1)) // (K * (K + 1)):N * ((k + 1) * (k + 2)) // (K * (K + 1))] = 0
-    direction = m / (1 - beta1**step) / (np.sqrt(v / (1 - beta2**step)) + a["eps"])
-    p = p - a["lr"] * (direction + decay * p)
+    g, m, v = given["factor"] * given["g"], given["m"], given["v"]
+    if not given["skip"]:
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        decay = np.full(N, a["weight_decay"])
+        if int(a["decayed"]) >= 0:
+            decay[int(a["decayed"]):] = 0
+        direction = m * given["unbias1"] / (np.sqrt(v * given["unbias2"]) + a["eps"])
+        p = p - given["rate"] * (direction + decay * p)
     results = {"p_next": p, "m_next": m, "v_next": v}
     return {**results, "master_next": p} if a["master"] == "yes" else results
+
+
+@define("schedule", 8)
+def schedule(a, given):
+    if a["what"] == "loss":
+        count = int(given["count"][0])
+        return {"d_row": np.full(int(a["rows"]), given["scale"][0] / count if count > 0 else 0.0)}
+    u, t, good = (int(given[name][0]) for name in ("u", "t", "good"))
+    g2, scale, U = given["g2"][0], given["scale"][0], int(a["updates"])
+    bad, inside = not np.isfinite(g2), 0 <= u < U and 0 <= t < U
+    norm = 0 if bad else np.sqrt(g2) / scale
+    limit = 1 if a["clip"] == 0 or bad else min(1, a["clip"] / (norm + 1e-6))
+    good = 0 if bad else good + 1
+    grows = a["loss_scale"] == "dynamic" and good and good >= int(a["growth"])
+    moved = 0.5 if bad else 2 if grows else 1
+    results = {
+        "rate": given["rates"][u] if inside else np.nan,
+        "unbias1": given["unbias1s"][t] if inside else np.nan,
+        "unbias2": given["unbias2s"][t] if inside else np.nan,
+        "factor": limit / scale, "skip": bad or not inside,
+        "u_next": u + 1, "t_next": t + (inside and not bad), "good_next": 0 if grows else good,
+        "scale_next": min(scale * moved, 2.0**24) if a["loss_scale"] == "dynamic" else scale}
+    return {name: np.array([float(x)]) for name, x in results.items()}
 
 
 @define("rope", lambda a, given, results: (int(a["offset"]) + given["x"].shape[1])**2)

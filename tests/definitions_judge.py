@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from definitions import DEFINITIONS, UNSEEN, distance
+from definitions import DEFINITIONS, distance
 from tap import done, ok, skip
 
 
@@ -32,8 +32,8 @@ class Recorder(dict):
 class Operation:
     """Its cases so far."""
 
-    def __init__(self, name, parameters):
-        self.name, self.parameters = name, parameters
+    def __init__(self, name, parameters, aside):
+        self.name, self.parameters, self.aside = name, parameters, set(aside)
         self.definition = DEFINITIONS.get(name)
         self.seen = {parameter: set() for parameter in parameters}
         self.used, self.axes = set(), set()
@@ -105,7 +105,7 @@ class Operation:
             skip(f"PyTorch: {self.name}, all cases", self.definition.torch.MISSING)
         lengths = self.axes
         faults = [f"the definition does not read {p}" for p in self.parameters
-                  if p not in self.used | lengths | UNSEEN]
+                  if p not in self.used | lengths | self.aside]
         for parameter, choices in self.parameters.items():
             seen = self.seen[parameter]
             faults += [f"no case has {parameter} = {c}" for c in choices or () if c not in seen]
@@ -141,7 +141,8 @@ def main(stream):
         else:
             if operation:
                 operation.done()
-            operation = Operation(record["operation"], record["parameters"]) if record else None
+            operation = Operation(record["operation"], record["parameters"], record["aside"]) \
+                if record else None
     if not ended:
         ok(False, "the cases are all there", ["the program that runs them ended early"])
     done()

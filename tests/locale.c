@@ -135,7 +135,7 @@ static void see_case(struct seen *s, const char *words, const char *file)
 static const char *const said[] = {
     "attention steps=3 dim=4 scale=1.5",
     "attention steps=3 dim=4 scale=1,5",
-    "adamw parameters=5 lr=0.25 eps=1e-3 decay=all",
+    "adamw parameters=5 lr=0.25 eps=1e-3 decayed=2",
     "adamw parameters=5 lr=0,25",
     "adamw parameters=5 lr=-0.5",
     "rmsnorm rows=2 columns=3 eps=1e-400",

@@ -370,6 +370,26 @@ static void in_place(void)
                   "-t: in_place: softmax has no output that may be in the memory of an input\n");
 }
 
+/* Parameters that an operation no longer has. */
+static void older(void)
+{
+    struct experiment x;
+
+    if (good_ini("older",
+                 "[trial]\nop = adamw\nparameters = 5\ntensors = 1\nstep = 3\ndecay = all\n"
+                 "master = no\nlr = 0.02\nbeta1 = 0.9\nfill = normal\n",
+                 &x)) {
+        ok(x.n == 1 && strstr(x.trial[0].text, "step=3") && strstr(x.trial[0].text, "lr=0.02") &&
+               !strstr(x.trial[0].text, " decay="),
+           "an older ini is read: %s", x.trial[0].text);
+        plan_free(&x);
+    }
+    words_refused(
+        "an older value that is no more", "adamw decay=alternate",
+        "-t: decay = alternate: adamw has no decay any more: decayed = N lets the first N "
+        "parameters decay\n");
+}
+
 /* `op = all` is a set of trials for each operation, and `cases` are those of its contract. */
 static void every_operation(void)
 {
@@ -435,6 +455,7 @@ int main(void)
     every_operation();
     accumulation();
     in_place();
+    older();
     tables();
     leave();
     return done();

@@ -100,7 +100,7 @@ label_smoothing = 0, 0.1
 op = adamw
 parameters = 30
 tensors = 3
-decay = all, alternate
+decayed = -1, 17
 master = no, yes
 [trial]
 op = gemm

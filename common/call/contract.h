@@ -32,10 +32,10 @@ struct param {
     const char *(*unless)(const struct call *f);
     int (*multiple)(const struct call *f); /* NULL, or what a size is a multiple of */
     const struct real_range *real;         /* of a real number */
-    /* Of a choice: no result depends on it, but on how inputs are drawn, or in what type something is
-     * kept on the way. */
+    /* No result depends on it, but on how inputs are drawn, or in what type something is kept on the
+     * way. */
     int aside;
-    int draw; /* of such a choice: it says how inputs are drawn */
+    int draw; /* it says how inputs are drawn; then it is aside, too */
     int seed; /* a whole number of 64 bits without a sign, in the bits of DIM(); it has no range */
 };
 
@@ -70,6 +70,19 @@ struct param {
     {                                                                                              \
         .name = name_, .choices = choices_, .initial = initial_, .help = help_, .aside = 1,        \
         .draw = 1                                                                                  \
+    }
+/* The same of a whole number and of a real one, as WHOLE_PARAM and REAL_PARAM. */
+#define DRAWN_WHOLE_PARAM(name_, letter_, initial_, min_, max_, help_)                             \
+    {                                                                                              \
+        .name = name_, .letter = letter_, .initial = initial_, .min = min_, .max = max_,           \
+        .help = help_, .aside = 1, .draw = 1                                                       \
+    }
+#define DRAWN_REAL_PARAM(name_, initial_, min_, max_, help_)                                       \
+    {                                                                                              \
+        .name = name_, .help = help_, .aside = 1, .draw = 1, .real = &(const struct real_range)    \
+        {                                                                                          \
+            initial_, min_, max_                                                                   \
+        }                                                                                          \
     }
 #define ASIDE_PARAM(name_, choices_, initial_, help_)                                              \
     {                                                                                              \
@@ -146,8 +159,9 @@ struct arg {
     int (*when)(const struct call *f);             /* NULL: always there */
     const char *(*shape_of)(const struct call *f); /* NULL: shape */
     const char *type_choice; /* the choice, one of storage_types, that is its storage type */
-    const char *fill_choice; /* the parameter, a FILL_PARAM, that chooses its fill */
-    const char *continues;   /* of a final state: the initial state it hands over to */
+    int (*wide_when)(const struct call *f); /* NULL, or is it WIDE? */
+    const char *fill_choice;                /* the parameter, a FILL_PARAM, that chooses its fill */
+    const char *continues; /* of a final state: the initial state it hands over to */
     /* NULL: fill, or as fill_choice says.  Of an output: how its gradient is drawn; NULL: NORMAL. */
     enum fill (*fill_of)(const struct call *f);
     int (*back)(const struct call *f); /* does backward read it? NULL: as the flags say */
@@ -176,6 +190,9 @@ struct arg {
      * then reads an element of that for the last time before it writes the output's, and backward
      * reads it not at all. */
     const char *overwrites;
+    /* NULL, or of a buffer of parts: is element i between them?  It is 0 in drawn inputs, and 0 in
+     * results. */
+    int (*gap)(const struct call *f, int arg, int64_t i);
 };
 
 /* For contract files: ARG(diag_delta, k, "BTN", IN | DIFF, UNIT) describes
@@ -261,6 +278,12 @@ struct refusal {
     const char *settings, *names;
 };
 
+/* A parameter that older inis and dumps have: with this value it said what is so without it; `instead` says
+ * in words what to write for others. */
+struct retired {
+    const char *key, *value, *instead;
+};
+
 /* The cost of a pass in a case, counted by hand; flops 0: not counted. */
 struct cost {
     const char *settings;
@@ -305,6 +328,7 @@ struct op {
     /* Lists that end with NULL settings; or NULL. */
     const struct refusal *refused;  /* beside values that are out of a parameter's range */
     const struct refusal *declined; /* by every kernel for a GPU */
+    const struct retired *retired;  /* ends with a NULL key; or NULL */
     const struct known *known;      /* answers for rows that are hard (tests/hard) */
     const struct cost *cost;        /* what flops() to chain() must say (tests/bench) */
     const struct identity *identity;

@@ -81,7 +81,8 @@ static enum dtype tensor_type(const struct call *f, int arg)
         return F64;
     if (a->type_choice && op_param(f->op, a->type_choice, &place))
         return (enum dtype)(F32 + f->choice[place]);
-    return a->flags & WIDE ? f->backend->wide : f->backend->type;
+    return a->flags & WIDE || (a->wide_when && a->wide_when(f)) ? f->backend->wide
+                                                                : f->backend->type;
 }
 
 void call_types(struct call *f)

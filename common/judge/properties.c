@@ -471,6 +471,40 @@ static int saved_in_full(const struct run *c)
     return 1;
 }
 
+/* Is element j of result `arg` between the parts of a buffer, where all inputs of its shape are 0? */
+static int in_gap(const struct call *f, const struct tensors *inputs, int arg, int64_t j)
+{
+    const struct op *o = f->op;
+
+    if (!o->arg[arg].gap(f, arg, j))
+        return 0;
+    for (int i = 0; i < o->n_args; i++)
+        if (o->arg[i].flags & IN && inputs->x[i] && strcmp(op_shape(f, i), op_shape(f, arg)) == 0 &&
+            inputs->x[i][j] != 0)
+            return 0;
+    return 1;
+}
+
+/* Between the parts of a buffer all stays 0. */
+static int check_gaps(const struct run *c, const struct tensors *inputs, const struct tensors *t,
+                      struct verdicts *list)
+{
+    const char *not_zero = NULL;
+    int has = 0;
+
+    for (int i = 0; i < c->call.op->n_args; i++) {
+        const struct arg *a = &c->call.op->arg[i];
+        const double *x = a->gap && a->flags & OUT ? t->x[i] : NULL;
+        for (int64_t j = 0; x && j < op_count(&c->call, i); j++) {
+            if (!in_gap(&c->call, inputs, i, j))
+                continue;
+            has = 1;
+            not_zero = x[j] != 0 ? a->name : not_zero;
+        }
+    }
+    return has ? note("gaps", c, not_zero ? not_zero : "all", !not_zero, list) : 0;
+}
+
 int check_properties(const struct run *call, const struct tensors *inputs, struct bounds *bounds,
                      struct verdicts *list)
 {
@@ -490,7 +524,7 @@ int check_properties(const struct run *call, const struct tensors *inputs, struc
     e = e || run_op(&c, again, NULL) || check_written(&c, want, again, list) ||
         compare("repeat", &c, again, want, NULL, NULL, list);
     c.other_poison = 0;
-    e = e || check_in_place(&c, inputs, want, list);
+    e = e || check_in_place(&c, inputs, want, list) || check_gaps(&c, inputs, want, list);
     if (batch && DIM(&c.call, batch) > 1)
         e = e || check_batch(&c, inputs, want, bounds, list);
     if (batch && !may_differ(&c.call) && DIM(&c.call, batch) > 1 && takes(&c, batch, 1))

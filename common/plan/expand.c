@@ -86,11 +86,28 @@ static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e,
                 plan_fault(p, e->line, "%s", err_text());
 }
 
+/* A parameter of older files (struct retired). */
+static int is_retired(struct plan *p, const struct op *o, const struct ini_entry *e)
+{
+    const struct retired *r = o ? o->retired : NULL;
+
+    while (r && r->key && strcmp(r->key, e->key) != 0)
+        r++;
+    if (!r || !r->key)
+        return 0;
+    if (strcmp(r->value, e->value) != 0)
+        plan_fault(p, e->line, "%s = %s: %s has no %s any more: %s", e->key, e->value, o->name,
+                   e->key, r->instead);
+    return 1;
+}
+
 static void read_entry(struct plan *p, struct work *w, const struct ini_entry *e)
 {
     const struct op *o = w->t.call.op;
     int k = key_find(trial_keys, e->key), faults = p->n_faults;
 
+    if (k < 0 && is_retired(p, o, e))
+        return;
     if (k < 0 && !(o ? op_param(o, e->key, NULL) != NULL : section_parameter(e->key))) {
         section_unknown(p, w->s, e, o);
         return;

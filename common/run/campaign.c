@@ -69,7 +69,7 @@ static void find_open(struct campaign *c, uint64_t named)
             continue;
         if (is_size(f, p))
             c->open |= BIT(i);
-        else if (p->draw && !(p->unless && p->unless(f)))
+        else if (p->draw && p->choices && !(p->unless && p->unless(f)))
             c->drawn |= BIT(i);
     }
 }

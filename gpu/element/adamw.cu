@@ -1,278 +1,209 @@
-/* AdamW: m' = beta1 m + (1 - beta1) g, v' = beta2 v + (1 - beta2) g^2, p' = p - lr (m' / (1 -
- * beta1^S) / (sqrt(v' / (1 - beta2^S)) + eps) + decay p).
+/* AdamW: g~ = factor g, m' = beta1 m + (1 - beta1) g~, v' = beta2 v + (1 - beta2) g~^2, p' = p - rate
+ * (m' unbias1 / (sqrt(v' unbias2) + eps) + decay p), where the first `decayed` decay.
  *
- * plain has one thread per parameter, vector and multi one block per chunk of a tensor; multi
- * has one launch for all tensors. */
-#include <math.h>
+ * plain has one thread per parameter, vector one block per chunk.  Both read the rates where they run. */
+#include <type_traits>
 
 #include "common/ops/adamw.h"
 #include "gpu/element/elementwise.cuh"
 
 /* A block updates CHUNK parameters: a whole number of vectors of ELEMENTS parameters. */
-enum { THREADS = 256, ELEMENTS = 4, VECTORS = 2, CHUNK = 8192, MAX_TENSORS = 320 };
+enum { THREADS = 256, ELEMENTS = 4, VECTORS = 2, CHUNK = 8192 };
 
-struct rates {
-    float beta1, rest1, unbias1, beta2, rest2, unbias2, lr, eps, decay;
+struct constants {
+    float beta1, rest1, beta2, rest2, eps, decay;
+    int64_t decayed;
 };
 
 struct buffers {
     const void *p, *g, *m, *v; /* p: the master copy, if there is one */
     void *p_next, *m_next, *v_next, *rounded;
+    const float *rate, *unbias1, *unbias2, *factor;
+    const int64_t *skip;
 };
 
-/* The type of p: float if p is a master copy; then a rounded copy is written as well. */
-template <typename T, bool MASTER>
-struct stored {
-    typedef T type;
-};
-template <typename T>
-struct stored<T, true> {
-    typedef float type;
+/* What all elements have in common. */
+struct rates {
+    float rate, unbias1, unbias2, factor;
+    bool skip;
 };
 
-/* The factors that are the same for all elements.  They are computed in double, because 1 - beta2
- * would have few correct digits in float. */
-static rates rates_of(const struct call *f)
+/* The types: T of p_next, G of g, P of p: float if that is a master copy; then a rounded copy is written
+ * as well. */
+template <typename T_, typename G_, bool MASTER_>
+struct types_of {
+    typedef T_ T;
+    typedef G_ G;
+    enum { MASTER = MASTER_ };
+    typedef std::conditional_t<MASTER_, float, T> P;
+};
+
+/* They are computed in double, because 1 - beta2 would have few correct digits in float. */
+static constants constants_of(const struct call *f)
 {
     const double b1 = f->real[ADAMW_BETA1], b2 = f->real[ADAMW_BETA2];
-    const double step = (double)DIM(f, 'S');
     return {(float)b1,
             (float)(1 - b1),
-            (float)(1 / (1 - pow(b1, step))),
             (float)b2,
             (float)(1 - b2),
-            (float)(1 / (1 - pow(b2, step))),
-            (float)f->real[ADAMW_LR],
             (float)f->real[ADAMW_EPS],
-            (float)f->real[ADAMW_WEIGHT_DECAY]};
-}
-
-static bool decays(const struct call *f, int64_t tensor)
-{
-    return f->choice[ADAMW_DECAY] == DECAY_ALL || tensor % 2 == 0;
+            (float)f->real[ADAMW_WEIGHT_DECAY],
+            adamw_decayed(DIM(f, 'Y'), DIM(f, 'N'))};
 }
 
 static buffers buffers_of(const struct call *f)
 {
     const struct adamw *a = ARGS(f, adamw);
-    if (a->master)
-        return {a->master, a->g, a->m, a->v, a->master_next, a->m_next, a->v_next, a->p_next};
-    return {a->p, a->g, a->m, a->v, a->p_next, a->m_next, a->v_next, NULL};
+    const bool master = a->master;
+    return {master ? a->master : a->p,
+            a->g,
+            a->m,
+            a->v,
+            master ? a->master_next : a->p_next,
+            a->m_next,
+            a->v_next,
+            master ? a->p_next : NULL,
+            (const float *)a->rate,
+            (const float *)a->unbias1,
+            (const float *)a->unbias2,
+            (const float *)a->factor,
+            (const int64_t *)a->skip};
+}
+
+static __device__ __forceinline__ rates rates_of(const buffers &b)
+{
+    return {*b.rate, *b.unbias1, *b.unbias2, *b.factor, *b.skip != 0};
 }
 
 /* The formula.  It uses fmaf explicitly, so that all kernels, and all calls within them, give the
  * same bits. */
 static __device__ __forceinline__ void advance(float *p, float g, float *m, float *v,
-                                               const rates &r)
+                                               const constants &c, const rates &r, bool decays)
 {
-    *m = fmaf(r.beta1, *m, r.rest1 * g);
-    *v = fmaf(r.beta2, *v, r.rest2 * g * g);
-    const float step = *m * r.unbias1 / (sqrtf(*v * r.unbias2) + r.eps);
-    *p = fmaf(-r.lr, fmaf(r.decay, *p, step), *p);
+    if (r.skip)
+        return;
+    g *= r.factor;
+    *m = fmaf(c.beta1, *m, c.rest1 * g);
+    *v = fmaf(c.beta2, *v, c.rest2 * g * g);
+    const float step = *m * r.unbias1 / (sqrtf(*v * r.unbias2) + c.eps);
+    *p = fmaf(-r.rate, fmaf(decays ? c.decay : 0, *p, step), *p);
 }
 
-template <typename T, bool MASTER>
-static __device__ __forceinline__ void one_parameter(const buffers &b, const rates &r, int64_t i)
+template <typename S>
+static __device__ __forceinline__ void one_parameter(const buffers &b, const constants &c,
+                                                     const rates &r, int64_t i)
 {
-    typedef typename stored<T, MASTER>::type P;
+    typedef typename S::P P;
     float p = load((const P *)b.p + i), m = ((const float *)b.m)[i], v = ((const float *)b.v)[i];
-    advance(&p, load((const T *)b.g + i), &m, &v, r);
+    advance(&p, load((const typename S::G *)b.g + i), &m, &v, c, r, i < c.decayed);
     store((P *)b.p_next + i, p);
     ((float *)b.m_next)[i] = m;
     ((float *)b.v_next)[i] = v;
-    if (MASTER)
-        store((T *)b.rounded + i, p);
+    if (S::MASTER)
+        store((typename S::T *)b.rounded + i, p);
 }
 
-/* One thread per parameter, one launch per tensor. */
-template <typename T, bool MASTER>
-__global__ void adamw_plain(buffers b, rates r, int64_t begin, int64_t end)
+/* One thread per parameter. */
+template <typename S>
+__global__ void adamw_plain(buffers b, constants c, int64_t n)
 {
-    const int64_t i = begin + (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < end)
-        one_parameter<T, MASTER>(b, r, i);
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n)
+        one_parameter<S>(b, c, rates_of(b), i);
 }
 
 /* Four parameters: one load each of p, g, m and v. */
-template <typename T, bool MASTER>
+template <typename S>
 struct four_parameters {
-    vec<typename stored<T, MASTER>::type, ELEMENTS> p;
-    vec<T, ELEMENTS> g;
+    vec<typename S::P, ELEMENTS> p;
+    vec<typename S::G, ELEMENTS> g;
     vec<float, ELEMENTS> m, v;
 };
 
 /* Loads vector number `at` of each buffer. */
-template <typename T, bool MASTER>
-static __device__ __forceinline__ four_parameters<T, MASTER> load_four(const buffers &b, int64_t at)
+template <typename S>
+static __device__ __forceinline__ four_parameters<S> load_four(const buffers &b, int64_t at)
 {
-    typedef typename stored<T, MASTER>::type P;
-    return {((const vec<P, ELEMENTS> *)b.p)[at], ((const vec<T, ELEMENTS> *)b.g)[at],
-            ((const vec<float> *)b.m)[at], ((const vec<float> *)b.v)[at]};
+    return {((const vec<typename S::P, ELEMENTS> *)b.p)[at],
+            ((const vec<typename S::G, ELEMENTS> *)b.g)[at], ((const vec<float> *)b.m)[at],
+            ((const vec<float> *)b.v)[at]};
 }
 
-template <typename T, bool MASTER>
-static __device__ __forceinline__ void advance_four(const buffers &b, const rates &r, int64_t at,
-                                                    const four_parameters<T, MASTER> &four)
+template <typename S>
+static __device__ __forceinline__ void advance_four(const buffers &b, const constants &c,
+                                                    const rates &r, int64_t at,
+                                                    const four_parameters<S> &four)
 {
-    typedef typename stored<T, MASTER>::type P;
+    typedef typename S::P P;
+    typedef typename S::T T;
     float p[ELEMENTS], g[ELEMENTS], m[ELEMENTS], v[ELEMENTS];
     unpack(four.p, p);
     unpack(four.g, g);
     unpack(four.m, m);
     unpack(four.v, v);
+    const int64_t decayed = c.decayed - at * ELEMENTS;
     #pragma unroll 4
     for (int i = 0; i < ELEMENTS; i++)
-        advance(&p[i], g[i], &m[i], &v[i], r);
+        advance(&p[i], g[i], &m[i], &v[i], c, r, i < decayed);
     ((vec<P, ELEMENTS> *)b.p_next)[at] = pack<P, ELEMENTS>(p);
     ((vec<float> *)b.m_next)[at] = pack<float>(m);
     ((vec<float> *)b.v_next)[at] = pack<float>(v);
-    if (MASTER)
+    if (S::MASTER)
         ((vec<T, ELEMENTS> *)b.rounded)[at] = pack<T, ELEMENTS>(p);
 }
 
-/* One block updates parameters begin to end.  The parameters at both ends that are not in a
- * whole vector are updated one by one.  The others are loaded as vectors; a thread has two
- * vectors of each buffer in flight. */
-template <typename T, bool MASTER>
-static __device__ __forceinline__ void advance_range(const buffers &b, const rates &r,
-                                                     int64_t begin, int64_t end)
+/* One block per chunk, a thread of which has two vectors of each buffer in flight.  The parameters after the
+ * last whole vector are updated one by one. */
+template <typename S>
+__global__ void __launch_bounds__(THREADS) adamw_vector(buffers b, constants c, int64_t n)
 {
-    const int64_t first = min(ceil_div(begin, ELEMENTS) * ELEMENTS, end);
-    const int64_t last = max(first, end / ELEMENTS * ELEMENTS);
-    if (begin + threadIdx.x < first)
-        one_parameter<T, MASTER>(b, r, begin + threadIdx.x);
-    if (last + threadIdx.x < end)
-        one_parameter<T, MASTER>(b, r, last + threadIdx.x);
-    for (int64_t at = first / ELEMENTS + threadIdx.x; at < last / ELEMENTS;
-         at += VECTORS * THREADS) {
-        four_parameters<T, MASTER> four[VECTORS] = {};
+    const int64_t begin = (int64_t)blockIdx.x * CHUNK, end = min(n, begin + CHUNK);
+    const int64_t last = end / ELEMENTS;
+    const rates r = rates_of(b);
+
+    for (int64_t at = begin / ELEMENTS + threadIdx.x; at < last; at += VECTORS * THREADS) {
+        four_parameters<S> four[VECTORS] = {};
         #pragma unroll VECTORS
         for (int j = 0; j < VECTORS; j++)
-            if (at + j * THREADS < last / ELEMENTS)
-                four[j] = load_four<T, MASTER>(b, at + j * THREADS);
+            if (at + j * THREADS < last)
+                four[j] = load_four<S>(b, at + j * THREADS);
         #pragma unroll VECTORS
         for (int j = 0; j < VECTORS; j++)
-            if (at + j * THREADS < last / ELEMENTS)
-                advance_four<T, MASTER>(b, r, at + j * THREADS, four[j]);
+            if (at + j * THREADS < last)
+                advance_four<S>(b, c, r, at + j * THREADS, four[j]);
     }
+    if (last * ELEMENTS + threadIdx.x < end)
+        one_parameter<S>(b, c, r, last * ELEMENTS + threadIdx.x);
 }
 
-/* The number of chunks.  They begin and end at vector boundaries, except at the ends of a
- * tensor. */
-static inline __host__ __device__ int64_t chunks_of(int64_t begin, int64_t end)
+/* Blocks of `each` parameters. */
+static int launch(const struct call *f, void (*kernel)(buffers, constants, int64_t), int64_t each)
 {
-    return begin < end ? ceil_div(end - begin / ELEMENTS * ELEMENTS, CHUNK) : 0;
+    const int64_t N = DIM(f, 'N');
+    kernel<<<ceil_div(N, each), THREADS, 0, gpu_stream(f)>>>(buffers_of(f), constants_of(f), N);
+    return cudaGetLastError();
 }
 
-template <typename T, bool MASTER>
-static __device__ __forceinline__ void advance_chunk(const buffers &b, const rates &r,
-                                                     int64_t begin, int64_t end, int64_t chunk)
-{
-    const int64_t from = begin / ELEMENTS * ELEMENTS + chunk * CHUNK;
-    advance_range<T, MASTER>(b, r, max(begin, from), min(end, from + CHUNK));
-}
-
-/* One block per chunk, one launch per tensor. */
-template <typename T, bool MASTER>
-__global__ void __launch_bounds__(THREADS)
-    adamw_vector(buffers b, rates r, int64_t begin, int64_t end)
-{
-    advance_chunk<T, MASTER>(b, r, begin, end, blockIdx.x);
-}
-
-/* The first parameter of each tensor, and the block that has its first chunk. */
-struct tensor_table {
-    int64_t begin[MAX_TENSORS + 1];
-    int first_block[MAX_TENSORS + 1];
-    int tensors;
-    bool alternate;
-};
-
-/* One block per chunk, one launch for all tensors: a block finds its tensor by binary search in
- * a table that is a kernel parameter, so that a CUDA graph keeps it.  Tensors without parameters
- * are skipped: the next one has the same first block. */
-template <typename T, bool MASTER>
-__global__ void __launch_bounds__(THREADS)
-    adamw_multi(buffers b, rates r, const __grid_constant__ tensor_table t)
-{
-    int k = 0, beyond = t.tensors; /* first_block[k] <= this block */
-    while (beyond - k > 1) {
-        const int middle = (k + beyond) / 2;
-        if (t.first_block[middle] <= (int)blockIdx.x)
-            k = middle;
-        else
-            beyond = middle;
-    }
-    if (t.alternate && k % 2)
-        r.decay = 0;
-    advance_chunk<T, MASTER>(b, r, t.begin[k], t.begin[k + 1], blockIdx.x - t.first_block[k]);
-}
-static_assert(sizeof(tensor_table) + sizeof(buffers) + sizeof(rates) <= 4096,
-              "a kernel's parameters");
-
-/* One launch per tensor. */
-template <typename T, bool VECTOR, bool MASTER>
-static int each_tensor(const struct call *f)
-{
-    const int64_t N = DIM(f, 'N'), K = DIM(f, 'K');
-    const buffers b = buffers_of(f);
-    for (int64_t k = 0; k < K; k++) {
-        const int64_t begin = adamw_begin(N, K, k), end = adamw_begin(N, K, k + 1);
-        const unsigned blocks = VECTOR ? chunks_of(begin, end) : ceil_div(end - begin, THREADS);
-        rates r = rates_of(f);
-        if (!decays(f, k))
-            r.decay = 0;
-        if (blocks && VECTOR)
-            adamw_vector<T, MASTER><<<blocks, THREADS, 0, gpu_stream(f)>>>(b, r, begin, end);
-        else if (blocks)
-            adamw_plain<T, MASTER><<<blocks, THREADS, 0, gpu_stream(f)>>>(b, r, begin, end);
-        CUDA(cudaGetLastError());
-    }
-    return 0;
-}
+/* The kernel of the call's types. */
+#define OF_TYPES(kernel)                                                                           \
+    (f->choice[ADAMW_GRAD] == GRAD_FP32                                                            \
+         ? (f->choice[ADAMW_MASTER] ? kernel<types_of<T, float, true>>                             \
+                                    : kernel<types_of<T, float, false>>)                           \
+         : (f->choice[ADAMW_MASTER] ? kernel<types_of<T, T, true>>                                 \
+                                    : kernel<types_of<T, T, false>>))
 
 template <typename T>
 static int plain(const struct call *f)
 {
-    return f->choice[ADAMW_MASTER] ? each_tensor<T, false, true>(f)
-                                   : each_tensor<T, false, false>(f);
+    return launch(f, OF_TYPES(adamw_plain), THREADS);
 }
 
 template <typename T>
 static int vector(const struct call *f)
 {
-    return f->choice[ADAMW_MASTER] ? each_tensor<T, true, true>(f) : each_tensor<T, true, false>(f);
+    return launch(f, OF_TYPES(adamw_vector), CHUNK);
 }
 
-template <typename T>
-static int multi(const struct call *f)
-{
-    const int64_t N = DIM(f, 'N'), K = DIM(f, 'K');
-    tensor_table t = {};
-    unsigned blocks = 0;
-    for (int64_t k = 0; k < K; k++) {
-        t.begin[k] = adamw_begin(N, K, k);
-        t.first_block[k] = (int)blocks;
-        blocks += (unsigned)chunks_of(t.begin[k], adamw_begin(N, K, k + 1));
-    }
-    t.begin[K] = N;
-    t.tensors = (int)K;
-    t.alternate = f->choice[ADAMW_DECAY] == DECAY_ALTERNATE;
-    if (f->choice[ADAMW_MASTER])
-        adamw_multi<T, true><<<blocks, THREADS, 0, gpu_stream(f)>>>(buffers_of(f), rates_of(f), t);
-    else
-        adamw_multi<T, false><<<blocks, THREADS, 0, gpu_stream(f)>>>(buffers_of(f), rates_of(f), t);
-    return cudaGetLastError();
-}
-
-OF_CALL(const char *, multi_declines,
-        DIM(f, 'K') > MAX_TENSORS
-            ? "more than 320 tensors: their table does not fit a kernel's parameters"
-            : NULL)
-
-GPU_KERNEL(plain, .idea = "one thread per parameter, one launch per tensor",
-           .pass = {plain<T>, NULL});
 GPU_KERNEL(vector, .idea = "16 bytes per load, several in flight", .pass = {vector<T>, NULL});
-GPU_KERNEL(multi, .idea = "and one launch for all tensors", .pass = {multi<T>, NULL},
-           .declines = multi_declines);
-GPU_KERNELS(adamw, IN_TYPES(multi) IN_TYPES(vector) IN_TYPES(plain));
+GPU_KERNEL(plain, .idea = "one thread per parameter", .pass = {plain<T>, NULL});
+GPU_KERNELS(adamw, IN_TYPES(vector) IN_TYPES(plain));

@@ -60,6 +60,7 @@ entmax15 rows=64 columns=50
 cross_entropy rows=64 vocabulary=1000
 cross_entropy rows=64 vocabulary=100 label_smoothing=0.1
 accuracy rows=64 vocabulary=10
+schedule updates=100
 embedding rows=64 vocabulary=50 width=40
 adamw parameters=5000 tensors=1
 adamw parameters=5000 tensors=1 step=1000 master=yes

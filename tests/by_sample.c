@@ -65,8 +65,10 @@ static const struct {
      "rows=201 length=33,201 kind=sum,max,mean,norm2; rows=67 length=4099 kind=sum,max,mean,norm2; "
      "rows=67 length=40004 kind=max; fill=masked rows=80 length=33,4104 kind=max",
      "rows=2003 length=2003 kind=sum,max,mean,norm2; rows=67 length=100001 kind=sum,max"},
-    {"transpose", "batch=2 rows=133 columns=201; batch=1 rows=136 columns=264",
-     "batch=2 rows=2001 columns=3003; batch=1 rows=2048 columns=4096"},
+    {"transpose",
+     "batch=2 rows=133 columns=201; batch=1 rows=136 columns=264; rows=71 columns=67 width=3,100",
+     "batch=2 rows=2001 columns=3003; batch=1 rows=2048 columns=4096; "
+     "rows=1001 columns=503 width=3,100"},
     {"scan",
      "rows=131 length=2049; rows=67 length=70,1096 kind=exclusive; rows=67 length=20008; "
      "rows=67 length=33 kind=inclusive",

@@ -1,16 +1,16 @@
-/* out[b,j,i] = x[b,i,j]: x [B,M,N], out [B,N,M].
+/* out[b,j,i] = x[b,i,j]: x [B,M,N], out [B,N,M].  Entries of several elements are moved by the
+ * kernels of transpose_entries.cu; here `naive` alone does that too.
  *
  * Each block transposes one square tile; backward is forward with the axes exchanged.  The grid has
  * one axis, because the others are limited to 65535 blocks. */
-#include "common/ops/transpose.h"
 #include "gpu/device/segment.cuh"
+#include "gpu/pattern/transpose.cuh"
 
 enum {
-    SIDE = 32,              /* side of a tile that is moved by elements, in elements */
-    ROWS = 8,               /* rows of this tile that a block moves per step */
-    VECTORS = 16,           /* side of a tile that is moved by vectors, in vectors */
-    THREADS = 256,          /* threads of a block that moves vectors */
-    MAX_BLOCKS = 0x7fffffff /* blocks of a grid */
+    SIDE = 32,    /* side of a tile that is moved by elements, in elements */
+    ROWS = 8,     /* rows of this tile that a block moves per step */
+    VECTORS = 16, /* side of a tile that is moved by vectors, in vectors */
+    THREADS = 256 /* threads of a block that moves vectors, or entries */
 };
 
 /* ---- tiles ---- */
@@ -53,6 +53,18 @@ __global__ void naive(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
     for (int r = threadIdx.y; r < SIDE; r += ROWS)
         if (t.i + r < M && j < N)
             out[j * M + t.i + r] = x[(t.i + r) * N + j];
+}
+
+/* Entries of D elements: a thread per element of out. */
+template <typename T>
+__global__ void naive_entries(T *out, const T *x, matrices s)
+{
+    const int64_t to = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    const int64_t entry = to / s.D, column = entry / s.M, b = column / s.N;
+    const int64_t d = to % s.D, i = entry % s.M, j = column % s.N;
+
+    if (b < s.B)
+        out[to] = x[((b * s.M + i) * s.N + j) * s.D + d];
 }
 
 /* The tile is transposed through shared memory, so that reads and writes are both coalesced.  PAD =
@@ -156,78 +168,71 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- launches ---- */
 
-/* Launches a transposition of `from` [B,M,N] to `to` [B,N,M]. */
-typedef int transposition(struct context *on, void *to, const void *from, int64_t B, int64_t M,
-                          int64_t N);
-
 template <typename T>
-static int naive_transpose(struct context *on, void *to, const void *from, int64_t B, int64_t M,
-                           int64_t N)
+static int naive_transpose(struct context *on, void *to, const void *from, const matrices &s)
 {
-    const tiling t = tiling_of(M, N, SIDE);
-    const dim3 grid(B * t.down * t.across), block(SIDE, ROWS);
-    naive<T><<<grid, block, 0, on->stream>>>((T *)to, (const T *)from, M, N, t);
+    if (s.D > 1) {
+        const unsigned blocks = (unsigned)ceil_div(s.B * s.M * s.N * s.D, THREADS);
+        naive_entries<T><<<blocks, THREADS, 0, on->stream>>>((T *)to, (const T *)from, s);
+        return cudaGetLastError();
+    }
+    const tiling t = tiling_of(s.M, s.N, SIDE);
+    const dim3 grid(s.B * t.down * t.across), block(SIDE, ROWS);
+    naive<T><<<grid, block, 0, on->stream>>>((T *)to, (const T *)from, s.M, s.N, t);
     return cudaGetLastError();
 }
 
 template <typename T, int PAD>
-static int shared_transpose(struct context *on, void *to, const void *from, int64_t B, int64_t M,
-                            int64_t N)
+static int shared_transpose(struct context *on, void *to, const void *from, const matrices &s)
 {
-    const tiling t = tiling_of(M, N, SIDE);
-    const dim3 grid(B * t.down * t.across), block(SIDE, ROWS);
-    turned<T, PAD><<<grid, block, 0, on->stream>>>((T *)to, (const T *)from, M, N, t);
+    const tiling t = tiling_of(s.M, s.N, SIDE);
+    const dim3 grid(s.B * t.down * t.across), block(SIDE, ROWS);
+    turned<T, PAD><<<grid, block, 0, on->stream>>>((T *)to, (const T *)from, s.M, s.N, t);
     return cudaGetLastError();
 }
 
 template <typename T>
-static int tiled_transpose(struct context *on, void *to, const void *from, int64_t B, int64_t M,
-                           int64_t N)
+static int tiled_transpose(struct context *on, void *to, const void *from, const matrices &s)
 {
-    return shared_transpose<T, 0>(on, to, from, B, M, N);
+    return shared_transpose<T, 0>(on, to, from, s);
 }
 
 template <typename T>
-static int padded_transpose(struct context *on, void *to, const void *from, int64_t B, int64_t M,
-                            int64_t N)
+static int padded_transpose(struct context *on, void *to, const void *from, const matrices &s)
 {
-    return shared_transpose<T, 1>(on, to, from, B, M, N);
+    return shared_transpose<T, 1>(on, to, from, s);
 }
 
 template <typename T>
-static int vector_transpose(struct context *on, void *to, const void *from, int64_t B, int64_t M,
-                            int64_t N)
+static int vector_transpose(struct context *on, void *to, const void *from, const matrices &s)
 {
-    const tiling t = tiling_of(M, N, transposed_tile<T>::TILE);
-    const dim3 grid(B * t.down * t.across);
-    const bool in = in_vectors<T>(N), out = in_vectors<T>(M);
+    const tiling t = tiling_of(s.M, s.N, transposed_tile<T>::TILE);
+    const dim3 grid(s.B * t.down * t.across);
+    const bool in = in_vectors<T>(s.N), out = in_vectors<T>(s.M);
     const auto kernel = in    ? out ? vectors<T, true, true> : vectors<T, true, false>
                            : out ? vectors<T, false, true>
                               : vectors<T, false, false>;
-    kernel<<<grid, THREADS, 0, on->stream>>>((T *)to, (const T *)from, M, N, t);
+    kernel<<<grid, THREADS, 0, on->stream>>>((T *)to, (const T *)from, s.M, s.N, t);
     return cudaGetLastError();
-}
-
-template <transposition *TRANSPOSE>
-static int forward(const struct call *f)
-{
-    const struct transpose *a = ARGS(f, transpose);
-    return TRANSPOSE(f->context, a->out, a->x, DIM(f, 'B'), DIM(f, 'M'), DIM(f, 'N'));
-}
-
-template <transposition *TRANSPOSE>
-static int backward(const struct call *f)
-{
-    const struct transpose *g = GRADS(f, transpose);
-    return TRANSPOSE(f->context, g->x, g->out, DIM(f, 'B'), DIM(f, 'N'), DIM(f, 'M'));
 }
 
 template <int TILE>
 static const char *declines(const struct call *f)
 {
+    if (DIM(f, 'D') > 1)
+        return "width > 1: entries of several elements";
     const int64_t tiles = ceil_div(DIM(f, 'M'), TILE) * ceil_div(DIM(f, 'N'), TILE);
     return tiles > MAX_BLOCKS / DIM(f, 'B') ? "more tiles than a grid has blocks (2147483647)"
                                             : NULL;
+}
+
+static const char *naive_declines(const struct call *f)
+{
+    if (DIM(f, 'D') == 1)
+        return declines<SIDE>(f);
+    return op_count(f, PLACE(transpose, x)) > (int64_t)MAX_BLOCKS * THREADS
+               ? "more elements than the threads of a grid"
+               : NULL;
 }
 
 /* Measured on an H100: if a matrix is narrower than a tile, most of the tile is empty.  Then squares of
@@ -246,7 +251,7 @@ OF_CALL(int, padded_yields, narrow_side(f) <= 8)
 
 GPU_KERNEL(naive, .idea = "one thread per element, writes with the stride of a row",
            .pass = {forward<naive_transpose<T>>, backward<naive_transpose<T>>},
-           .declines = declines<SIDE>);
+           .declines = naive_declines);
 GPU_KERNEL(tiled, .idea = "tiles of 32 x 32 transposed in shared memory",
            .pass = {forward<tiled_transpose<T>>, backward<tiled_transpose<T>>},
            .declines = declines<SIDE>);
@@ -257,4 +262,6 @@ GPU_KERNEL(vector, .idea = "16 bytes on both sides, squares of them transposed i
            .pass = {forward<vector_transpose<T>>, backward<vector_transpose<T>>},
            .declines = declines<transposed_tile<T>::TILE>, .yields = vector_yields<T>);
 
-GPU_KERNELS(transpose, IN_TYPES(vector) IN_TYPES(padded) IN_TYPES(naive) IN_TYPES(tiled));
+#define OF_ENTRIES(T) &entries_in_tiles<T>::kernel, &entries_alone<T>::kernel,
+GPU_KERNELS(transpose, IN_TYPES(vector) IN_TYPES(padded) GPU_TYPES(OF_ENTRIES) IN_TYPES(naive)
+                           IN_TYPES(tiled));

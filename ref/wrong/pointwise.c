@@ -17,7 +17,7 @@ WRONG_UNLESS(is_no_vector, DIM(f, 'M') > 1 && DIM(f, 'N') > 1, "a vector is its 
 static void transpose_reshape(const struct call *f)
 {
     const struct transpose *a = ARGS(f, transpose);
-    memcpy(a->out, a->x, DIM(f, 'B') * DIM(f, 'M') * DIM(f, 'N') * sizeof(num));
+    memcpy(a->out, a->x, op_count(f, PLACE(transpose, x)) * sizeof(num));
 }
 WRONG_AFTER(transpose_is_reshape, "out has the elements in the order of x", FORWARD,
             transpose_reshape, .declines = is_no_vector);
@@ -25,9 +25,9 @@ WRONG_AFTER(transpose_is_reshape, "out has the elements in the order of x", FORW
 static void transpose_tiles(const struct call *f)
 {
     num *out = ARGS(f, transpose)->out;
-    const int64_t M = DIM(f, 'M'), N = DIM(f, 'N');
-    for (int64_t i = 0; i < DIM(f, 'B') * N * M; i++)
-        if (i % M >= whole(M, 16) || i / M % N >= whole(N, 16))
+    const int64_t M = DIM(f, 'M'), N = DIM(f, 'N'), D = DIM(f, 'D');
+    for (int64_t i = 0; i < DIM(f, 'B') * N * M * D; i++)
+        if (i / D % M >= whole(M, 16) || i / D / M % N >= whole(N, 16))
             out[i] = store(0);
 }
 WRONG_AFTER(transpose_tail_lost, "only whole tiles of 16 x 16 are written", FORWARD,
@@ -37,7 +37,7 @@ WRONG_UNLESS(several_matrices, DIM(f, 'B') > 1, "one matrix")
 static void transpose_no_stride(const struct call *f)
 {
     num *out = ARGS(f, transpose)->out;
-    const int64_t n = DIM(f, 'M') * DIM(f, 'N');
+    const int64_t n = DIM(f, 'M') * DIM(f, 'N') * DIM(f, 'D');
     for (int64_t b = 1; b < DIM(f, 'B'); b++)
         memcpy(out + b * n, out, n * sizeof *out);
 }
@@ -50,16 +50,59 @@ static void transpose_back_as_forward(const struct call *f)
     const struct transpose *d = GRADS(f, transpose);
     const num *dout = d->out;
     num *dx = d->x;
-    const int64_t M = DIM(f, 'M'), N = DIM(f, 'N');
+    const int64_t M = DIM(f, 'M'), N = DIM(f, 'N'), D = DIM(f, 'D');
     for (int64_t i = 0; i < DIM(f, 'B') * M * N; i++)
-        dx[i] = dout[i / (M * N) * M * N + i % M * N + i / M % N];
+        memcpy(dx + i * D, dout + (i / (M * N) * M * N + i % M * N + i / M % N) * D,
+               D * sizeof *dx);
 }
 WRONG_UNLESS(is_not_square, DIM(f, 'M') != DIM(f, 'N') && !is_no_vector(f), "rows = columns")
 WRONG_AFTER(transpose_sizes_back, "backward has the sizes of forward", BACKWARD,
             transpose_back_as_forward, .declines = is_not_square);
 
+/* The D elements of each entry in the opposite order. */
+static void transpose_turned(const struct call *f)
+{
+    num *out = ARGS(f, transpose)->out;
+    const int64_t D = DIM(f, 'D');
+    for (int64_t i = 0; i < op_count(f, PLACE(transpose, out)); i += D)
+        for (int64_t d = 0; d < D / 2; d++) {
+            const num first = out[i + d];
+            out[i + d] = out[i + D - 1 - d];
+            out[i + D - 1 - d] = first;
+        }
+}
+WRONG_UNLESS(wide_entries, DIM(f, 'D') > 1, "width = 1")
+WRONG_AFTER(transpose_entry_reversed, "the elements that stay together are reversed", FORWARD,
+            transpose_turned, .declines = wide_entries);
+
+/* The whole of a row of N D elements transposed, one by one: out [B,N D,M]. */
+static int transpose_elements_run(const struct call *f, enum pass p)
+{
+    struct call g = *f;
+    DIM(&g, 'N') *= DIM(f, 'D');
+    DIM(&g, 'D') = 1;
+    return right_pass(&g, p);
+}
+WRONG_UNLESS(wide_in_rows, DIM(f, 'D') > 1 && DIM(f, 'M') > 1, "width = 1, or one row")
+WRONG_RUN(transpose_elements, "width is taken for further columns", .declines = wide_in_rows);
+
+/* Of an entry only whole vectors of 4 are copied. */
+static void transpose_entry_tails(const struct call *f)
+{
+    num *out = ARGS(f, transpose)->out;
+    const int64_t D = DIM(f, 'D');
+    for (int64_t i = 0; i < op_count(f, PLACE(transpose, out)); i++)
+        if (i % D >= whole(D, 4))
+            out[i] = store(0);
+}
+WRONG_UNLESS(no_whole_entries, DIM(f, 'D') > 4 && DIM(f, 'D') % 4,
+             "width = 4 or a multiple, or less")
+WRONG_AFTER(transpose_entry_tail_lost, "of what stays together only whole vectors are written",
+            FORWARD, transpose_entry_tails, .declines = no_whole_entries);
+
 WRONG_KERNELS(transpose, &transpose_is_reshape, &transpose_tail_lost, &transpose_first_matrix,
-              &transpose_sizes_back);
+              &transpose_sizes_back, &transpose_entry_reversed, &transpose_elements,
+              &transpose_entry_tail_lost);
 
 /* ---- stencil1d, stencil2d ---- */
 

@@ -67,7 +67,8 @@ static int backward(const struct call *f)
     shape(f, &R, &N);
     #pragma omp parallel for
     for (int64_t r = 0; r < R; r++) {
-        real d = load(dy[r]), length = load(y[r]);
+        const int norm2 = f->choice[REDUCE_KIND] == REDUCE_NORM2; /* else y is not there */
+        const real d = load(dy[r]), length = norm2 ? load(y[r]) : 0;
         for (int64_t i = r * N; i < (r + 1) * N; i++) {
             switch (f->choice[REDUCE_KIND]) {
             case REDUCE_SUM: dx[i] = store(d); break;

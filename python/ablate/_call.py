@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _device, _table
+from . import _device, _out, _table
 from ._case import Case, Run, are_few, numbers
 from ._library import Error
 from ._returned import said
@@ -183,14 +183,12 @@ class Op:
                         f"scores, bias=np.where({name}, 0, -np.inf), or set mask=\"causal\" (one of "
                         f"{', '.join(p.choices)})")
 
-    def __call__(self, *, backend: str | None = None, kernel: str | None = None,
+    def __call__(self, *, backend: str | None = None, kernel: str | None = None, out: Any = None,
                  **arrays: Any) -> Result:
         for name, array in arrays.items():
             self._refuse_mask(name, array)
         if any(_device.on_gpu(array) for array in arrays.values()):
-            found, plan = _device.run(self, arrays, kernel)
-            if backend not in (None, plan.backend):
-                raise Error(f"these arrays are {plan.backend}'s, not {backend}'s")
+            found, plan = _device.run(self, arrays, kernel, backend, out)
             return Result(found, plan.backend, plan.words)
         given = {name: numbers(name, array) for name, array in arrays.items()}
         double = any(a.dtype == np.float64 for a in given.values())
@@ -198,7 +196,31 @@ class Op:
         dtype = _table.stored(backend)
         words, few = self._place(given, {"dtype": dtype})
         with said(words):
-            return self._run(Case(words, few), given, backend, kernel)
+            if out is None:
+                return self._run(Case(words, few), given, backend, kernel)
+            held = {n: a if isinstance(a, np.ndarray) else given[n] for n, a in arrays.items()}
+            return self._run_into(words, few, given, held, backend, kernel, out)
+
+    def _run_into(self, words: str, few: bool, given: Mapping[str, np.ndarray],
+                  held: Mapping[str, np.ndarray], backend: str, kernel: str | None, out: Any) -> Result:
+        """The same with the results in the arrays of `out`; `held`: what is given, in its own memory."""
+        there = {t.name: t for t in _tensors_of(words)}
+        outputs = [n for n, t in there.items() if t.role == OUTPUT]
+        places = {n: there[n] for n in outputs}
+        if backward := any("d_" + n in given for n in outputs):
+            places |= {"d_" + n: t for n, t in there.items() if t.role == INPUT and t.has_gradient}
+        wanted = _out.named(self.name, out, places, outputs)
+        to = {n: _out.on_host(n, a, places[n], _type(places[n], n, backend)) for n, a in wanted.items()}
+        _out.check_overlaps(to, held, there.values(), backward)
+        if direct := _device.run_on_host(words, backend, kernel, given, there, to):
+            found, words = direct[0], direct[1].words
+        else:
+            result = self._run(Case(words, few), given, backend, kernel)
+            found, words = dict(result), result.words
+            for n, array in to.items():
+                np.copyto(array, found[n], casting="no")
+        _out.written(wanted.values())
+        return Result({n: wanted.get(n, a) for n, a in found.items()}, backend, words)
 
     def _run(self, case: Case, given: Mapping[str, np.ndarray], backend: str,
              kernel: str | None) -> Result:
@@ -214,16 +236,16 @@ class Op:
                 raise Error(f"{name} is missing: {_shape(case.tensor(name))}")
         run = Run.of(case, backend, kernel, backward)
         names = case.names(OUTPUT) + (case.gradients(INPUT) if backward else [])
-        return Result({n: self._typed(case, n, run.get(n), backend) for n in names}, backend,
+        return Result({n: run.get(n).astype(_type(case.tensor(n), n, backend), copy=False)
+                       for n in names}, backend,
                       case.words)
 
-    @staticmethod
-    def _typed(case: Case, name: str, values: np.ndarray, backend: str) -> np.ndarray:
-        if name in case.tensors and case.tensors[name].bytes:
-            return values
-        if name in case.tensors and case.tensors[name].whole:
-            return values.astype(np.int64)
-        return values if backend == "ref64" else values.astype(np.float32)
+
+def _type(t: Tensor, name: str, backend: str) -> type:
+    """That of a result in NumPy: the tensor's, or, by another name, its gradient's."""
+    if name == t.name and (t.bytes or t.whole):
+        return np.uint8 if t.bytes else np.int64
+    return np.float64 if backend == "ref64" else np.float32
 
 
 def _check_whole(name: str, array: np.ndarray, t: Tensor) -> None:

@@ -1,18 +1,24 @@
-"""Arrays on a GPU, of PyTorch, CuPy or JAX: their memory by DLPack, without a copy."""
+"""Arrays on a GPU, of PyTorch, CuPy or JAX: their memory by DLPack, without a copy; and arrays of NumPy
+in the types that a reference stores, where results are to be written to the caller's."""
 
 import ctypes
 import functools
 import importlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from . import _out
 from ._library import Error
 from ._plan import BACKWARD, FORWARD, Plan, backend_for, words_for
+from ._table import INPUT, Tensor
 
 _CUDA, _MANAGED = 2, 13
 _TYPES = {(2, 32): "fp32", (2, 64): "fp64", (2, 16): "fp16", (4, 16): "bf16", (0, 64): "int64",
           (1, 8): "uint8", (6, 8): "bool", (5, 64): "complex64", (5, 128): "complex128"}
-_FULL = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int64": "int64",
+_FULL = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16", "fp16": "float16", "int64": "int64",
          "uint8": "uint8"}
 
 
@@ -39,6 +45,7 @@ class View:
         t = _DLTensor.from_address(_pointer(self._capsule, b"dltensor"))
         self.shape = tuple(t.shape[i] for i in range(t.ndim))
         self.ndim, self.device = t.ndim, t.device_id
+        self.size = t.bits // 8
         self.dtype = _TYPES.get((t.code, t.bits), f"type {t.code} of {t.bits} bits")
         self.address = (t.data or 0) + t.byte_offset
         dense = 1
@@ -47,6 +54,11 @@ class View:
                 raise Error(f"{name} is not dense: its strides are "
                             f"{[t.strides[j] for j in range(t.ndim)]}")
             dense *= t.shape[i]
+
+    def memory(self) -> np.ndarray:
+        """Its elements, as _out compares them."""
+        return _out.memory(self.address, self.shape,
+                           [math.prod(self.shape[i + 1:]) for i in range(self.ndim)], self.size)
 
 
 class _Torch:
@@ -59,6 +71,11 @@ class _Torch:
         """`fill`: "zeros" or "empty"."""
         return getattr(self.module, fill)(shape, dtype=getattr(self.module, _FULL[dtype]),
                                           device=f"cuda:{device}")
+
+    def address(self, array: Any, stream: int) -> tuple[int, Any]:
+        """Of a new array, and what keeps it valid."""
+        view = View("a result", array, stream)
+        return view.address, view
 
     def stream(self, device: int) -> int:
         return self.module.cuda.current_stream(device).cuda_stream
@@ -95,6 +112,23 @@ class _Jax(_Torch):
         plan.wait(stream)
 
 
+class _Host(_Torch):
+    """NumPy's arrays, at the addresses that a call takes."""
+
+    def new(self, shape: tuple[int, ...], dtype: str, device: int, fill: str) -> Any:
+        of = np.dtype(_FULL[dtype])
+        bytes_ = math.prod(shape) * of.itemsize
+        buffer = getattr(np, fill)(bytes_ + 16, np.uint8)
+        first = -buffer.ctypes.data % 16
+        return buffer[first:first + bytes_].view(of).reshape(shape)
+
+    def address(self, array: Any, stream: int) -> tuple[int, Any]:
+        return array.ctypes.data, array
+
+    def stream(self, device: int) -> int:
+        return 0
+
+
 _SPACES = {"torch": _Torch, "cupy": _CuPy, "jax": _Jax, "jaxlib": _Jax}
 
 
@@ -126,8 +160,41 @@ def _check(name: str, view: View, dtype: str) -> int:
     return view.address
 
 
-def run(op: Any, arrays: Mapping[str, Any], kernel: str | None) -> tuple[dict[str, Any], Plan]:
-    """Outputs, and gradients if one of an output is given, as arrays of the same library."""
+def _out_views(op: Any, out: Any, arrays: Mapping[str, Any], views: Mapping[str, View], plan: Plan,
+               stream: int) -> tuple[dict[str, Any], dict[str, int]]:
+    """The caller's arrays for results, by name, and their addresses; an Error before anything runs."""
+    there = {t.name: t for t in plan.tensors}
+    names = [plan.names[i] for i in plan.outputs]
+    backward = any(f"d_{n}" in views for n in names)
+    types = {n: there[n].dtype for n in names}
+    if backward:
+        types |= {f"d_{plan.names[i]}": plan.tensors[i].grad_dtype for i in plan.gradients}
+    held = _out.named(op.name, out, types, names)
+    seen: dict[str, View] = {}
+    for n, array in held.items():
+        text, first = _out.label(n), next(iter(arrays))
+        if not on_gpu(array):
+            raise Error(f"{text} is on the host, {first} on a GPU")
+        if isinstance(_space(array), _Jax):
+            raise Error(f"{text} is an array of JAX, which cannot be written")
+        if getattr(array, "requires_grad", False):
+            raise Error(f"{text} asks for a gradient: give it detached")
+        if hasattr(array, "is_neg") and array.is_neg():
+            raise Error(f"{text} is a negative view: give it an array of its own")
+        seen[n] = view = View(text, array, stream)
+        if view.device != plan.device:
+            raise Error(f"{text} is on GPU {view.device}, {first} on GPU {plan.device}")
+        _out.check_shape(n, view.shape, there[n] if n in there else there[n[2:]])
+        _check(text, view, types[n])
+    _out.check_overlaps({n: v.memory() for n, v in seen.items()},
+                        {n: v.memory() for n, v in views.items()}, plan.tensors, backward)
+    return held, {n: v.address for n, v in seen.items()}
+
+
+def run(op: Any, arrays: Mapping[str, Any], kernel: str | None, backend: str | None = None,
+        out: Any = None) -> tuple[dict[str, Any], Plan]:
+    """Outputs, and gradients if one of an output is given, as arrays of the same library; `out` has some
+    of them."""
     first = next(iter(arrays))
     for name, array in arrays.items():
         if not on_gpu(array):
@@ -141,36 +208,79 @@ def run(op: Any, arrays: Mapping[str, Any], kernel: str | None) -> tuple[dict[st
             raise Error(f"{n} is on GPU {v.device}, {first} on GPU {device}")
     dtype = next((d for d in ("bf16", "fp64") if any(v.dtype == d for v in views.values())), "fp32")
     plan = _plan(words_for(op, views, dtype), backend_for("cuda", dtype), device, kernel)
-    return _passes(plan, space, views, stream), plan
+    if backend not in (None, plan.backend):
+        raise Error(f"these arrays are {plan.backend}'s, not {backend}'s")
+    held, at = _out_views(op, out, arrays, views, plan, stream)
+    found = _passes(plan, space, _addresses(plan, views), stream, at)
+    _out.written(held.values())
+    return {n: held.get(n, a) for n, a in found.items()}, plan
 
 
-def _passes(plan: Plan, space: _Torch, views: dict[str, View], stream: int) -> dict[str, Any]:
+def _addresses(plan: Plan, views: Mapping[str, View]) -> dict[str, int]:
+    """Of all that is given, which has the types of the call."""
+    there = {t.name: t.dtype for t in plan.tensors}
+    there |= {f"d_{plan.names[i]}": plan.tensors[i].grad_dtype for i in plan.upstream}
+    return {n: _check(n, v, there[n]) for n, v in views.items()}
+
+
+def run_on_host(words: str, backend: str, kernel: str | None, given: Mapping[str, np.ndarray],
+                tensors: Mapping[str, Tensor],
+                out: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], Plan] | None:
+    """The results of a reference on these arrays, those in `out` where they lie; None: an array, or the
+    check of its values, is not for a call on the caller's memory."""
+    plain = all(not (t.whole or t.bytes) and (t.state or t.role != INPUT or t.name in given)
+                for t in tensors.values())
+    host = next((np.dtype(f) for b, f in (("ref64", "f8"), ("ref32", "f4")) if b == backend), None)
+    if host is None or not plain or any(a.ctypes.data % 16 for a in out.values()):
+        return None
+    space, at, keep = _Host(np), {}, []
+    for n, a in given.items():
+        if not np.can_cast(a.dtype, host):
+            return None
+        if a.dtype != host or not a.flags.c_contiguous or a.ctypes.data % 16:
+            dense = space.new(a.shape, "fp64" if host.itemsize == 8 else "fp32", 0, "empty")
+            dense[...] = a
+            a = dense
+        keep.append(a)
+        at[n] = a.ctypes.data
+    plan = _plan(words, backend, 0, kernel)
+    found = _passes(plan, space, at, 0, {n: a.ctypes.data for n, a in out.items()})
+    return {n: out.get(n, a) for n, a in found.items()}, plan
+
+
+def _passes(plan: Plan, space: _Torch, given: Mapping[str, int], stream: int,
+            out: Mapping[str, int]) -> dict[str, Any]:
+    """Results by name, from the addresses of what is given; those of `out` are None."""
     keep: list[Any] = []
     pointers, gradients = plan.nothing.copy(), plan.nothing.copy()
     found: dict[str, Any] = {}
 
     def new(shape: tuple[int, ...], dtype: str, fill: str = "empty") -> tuple[Any, int]:
         array = space.new(shape, dtype, plan.device, fill)
-        view = View("a result", array, stream)
+        address, view = space.address(array, stream)
         keep.extend((array, view))
-        return array, view.address
+        return array, address
 
     workspace = 0
     if need := max(plan.workspace):
         workspace = (new((need // 4 + 64,), "fp32")[1] + 255) & ~255
     for i, t in enumerate(plan.tensors):
-        if t.name in views:
-            pointers[i] = _check(t.name, views[t.name], t.dtype)
+        if t.name in given:
+            pointers[i] = given[t.name]
+        elif t.name in out:
+            found[t.name], pointers[i] = None, out[t.name]
         else:
             array, pointers[i] = new(t.shape, t.dtype, "zeros" if t.state else "empty")
             if i in plan.outputs:
                 found[t.name] = array
     plan.run(FORWARD, pointers, plan.nothing, workspace, stream)
-    if any(f"d_{plan.names[i]}" in views for i in plan.outputs):
+    if any(f"d_{plan.names[i]}" in given for i in plan.outputs):
         for i in plan.upstream + plan.gradients:
             t, name = plan.tensors[i], f"d_{plan.names[i]}"
-            if name in views:
-                gradients[i] = _check(name, views[name], t.grad_dtype)
+            if name in given:
+                gradients[i] = given[name]
+            elif name in out:
+                found[name], gradients[i] = None, out[name]
             else:
                 array, gradients[i] = new(t.shape, t.grad_dtype,
                                           "zeros" if i in plan.upstream else "empty")

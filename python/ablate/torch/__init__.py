@@ -13,6 +13,10 @@ of results where no input shows it.  The functions work with autograd, torch.com
 graphs, torch.utils.checkpoint and torch.autocast.  ablate.torch.nn has modules.  Nothing is
 compiled or tuned when a function is called.
 
+`out`, a tensor for the only output or a dict by the outputs' names, is written and returned, as
+ablate.op() says: in place where it is the input that the output overwrites.  Such a call has no
+gradient, and is made eagerly: what asks for a gradient is refused outside torch.no_grad().
+
 There is one derivative, in reverse mode.  Forward mode, the transforms of torch.func, the derivative
 of a gradient and torch.jit.trace are an Error.
 
@@ -41,7 +45,7 @@ def _function(name: str) -> Callable[..., Any]:
     # attention's bias is a choice and a tensor: a tensor means that it is given in full
     both = {p.name: p.choices[-1] for p in _table.parameters(name) if p.name in inputs}
 
-    def function(**arguments: Any) -> Any:
+    def function(*, out: Any = None, **arguments: Any) -> Any:
         given = [None if isinstance(arguments.get(n), str) else arguments.pop(n, None)
                  for n in inputs]
         if all(t is None for t in given):
@@ -54,7 +58,7 @@ def _function(name: str) -> Callable[..., Any]:
                 raise Error(f"{name} has no input or parameter {key}; it has {', '.join(inputs)}, "
                             f"{', '.join(sorted(parameters))}")
         settings = " ".join([f"{k}={arguments[k]}" for k in sorted(arguments)])
-        results = operator(*given, settings)
+        results = operator(*given, settings) if out is None else operator.into(out, *given, settings)
         if n == 1:
             return results[0]
         return result(*[t if t.numel() else None for t in results[:n]])

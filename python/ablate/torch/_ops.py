@@ -21,7 +21,7 @@ import torch
 from torch import library
 from torch.autograd import forward_ad
 
-from .. import _table
+from .. import _out, _table
 from .._call import Op
 from .._library import Error
 from .._plan import BACKWARD, FORWARD, Plan, backend_for, words_for
@@ -168,6 +168,14 @@ def _dense(name: str, t: torch.Tensor) -> torch.Tensor:
     return t.clone() if address & 15 else t
 
 
+def _memory(t: torch.Tensor) -> Any:
+    """Its elements, as _out compares them; those of a negative view, which are not what is there, as bytes."""
+    size = t.element_size()
+    if t.is_neg():
+        return _out.memory(t.data_ptr(), (*t.shape, size), (*[s * size for s in t.stride()], 1), 1)
+    return _out.memory(t.data_ptr(), t.shape, t.stride(), size)
+
+
 @functools.lru_cache(maxsize=None)
 def _op(name: str, settings: str) -> Op:
     return Op(name, **dict(word.split("=", 1) for word in settings.split()))
@@ -261,6 +269,75 @@ class Operator:
         if self._asks(given):
             return p.outputs(self._direct.apply(p, *given))
         return self._run(p, given, p.absent)
+
+    def into(self, out: Any, *arguments: Any) -> list[torch.Tensor]:
+        """The outputs, those that `out` has by name, or the only one, written to the caller's tensors."""
+        given = arguments[:-1]
+        tensors = {n: t for n, t in zip(self.inputs, given) if t is not None}
+        p = self._plan_into(given, arguments[-1])
+        there = {t.name: t for t in p.plan.tensors}
+        to = _out.named(self.name, out, [p.plan.names[i] for i in p.plan.outputs],
+                        [p.plan.names[i] for i in p.plan.outputs])
+        for n, t in to.items():
+            self._check_out(n, t, there[n], p)
+        pointers, keep, seen = p.plan.nothing.copy(), [], {}
+        for i, place in p.given:
+            t, name = given[place], p.plan.names[i]
+            t = p.zeros(i, 0) if t is None else _dense(name, t)
+            keep.append(t)
+            pointers[i] = t.data_ptr()
+            if name in tensors:
+                seen[name] = tensors[name]
+        _out.check_overlaps({n: _memory(t) for n, t in to.items()},
+                            {n: _memory(t) for n, t in seen.items()}, p.plan.tensors)
+        results = p.new([r for r in p.results if r[2] is None or p.plan.names[r[2]] not in to],
+                        p.device, pointers, p.absent)
+        for i in p.plan.outputs:
+            if p.plan.names[i] in to:
+                pointers[i] = to[p.plan.names[i]].data_ptr()
+        p.run(FORWARD, pointers, p.plan.nothing)
+        _out.written(to.values())
+        made = iter(results)
+        return [to[p.plan.names[i]] if i is not None and p.plan.names[i] in to else next(made)
+                for _, _, i in p.results[:p.n_outputs]]
+
+    def _plan_into(self, given: Any, settings: str) -> TensorPlan:
+        """The plan of a call with out=, or an Error where tensors are no plain memory, or gradients
+        are wanted."""
+        if torch.compiler.is_compiling() or _is_tracing() is not None:
+            raise Error(f"{self.name} with out= is not recorded in a graph: leave it out, or call it eagerly")
+        for n, t in zip(self.inputs, given):
+            if not (t is None or isinstance(t, torch.Tensor)):
+                raise Error(f"{n} is {type(t).__name__}, and no tensor of PyTorch")
+        kind = _device_of(given).type
+        if not _is_plain(given) or kind == "meta" or torch.is_autocast_enabled(kind):
+            raise Error(f"{self.name} with out= takes plain tensors: no subclass, mode, transform, meta "
+                        "device or autocast")
+        if forward_ad._current_level >= 0:
+            self._refuse_tangents(given)
+        if self._asks(given):
+            names = [n for n, t in zip(self.inputs, given) if t is not None and t.requires_grad]
+            raise Error(f"{self.name} with out= has no gradient, and {names[0]} asks for one: give it detached, "
+                        "or call it within torch.no_grad()")
+        return self.plan(given, settings)
+
+    def _check_out(self, name: str, t: Any, spec: _table.Tensor, p: TensorPlan) -> None:
+        """An Error, if the caller's tensor cannot take the output."""
+        text = _out.label(name)
+        if type(t) not in (torch.Tensor, torch.nn.Parameter):
+            raise Error(f"{text} is {type(t).__name__}, and no plain tensor of PyTorch")
+        if torch.is_grad_enabled() and t.requires_grad:
+            raise Error(f"{text} asks for a gradient: give it detached, or call {self.name} within "
+                        "torch.no_grad()")
+        if t.device != p.device:
+            raise Error(f"{text} is on {t.device}, in this call it is to be on {p.device}")
+        _out.check_shape(name, t.shape, spec)
+        if t.dtype != DTYPES[spec.dtype]:
+            raise Error(f"{text} is {t.dtype}, in this call it is to be {DTYPES[spec.dtype]}")
+        if t.is_neg() or _dense(text, t) is not t:
+            why = ("is a negative view" if t.is_neg() else "is misaligned: its address is no multiple of 16 bytes"
+                   if t.is_contiguous() else f"is not contiguous: its strides are {list(t.stride())}")
+            raise Error(f"{text} {why}")
 
     def _asks(self, given: Any) -> bool:
         """Does an input ask for its gradient?"""

@@ -82,6 +82,17 @@ class Op:
     Arrays of PyTorch, CuPy or JAX that are on a GPU stay there: gpu32 or gpu_bf16 runs on their
     memory, on the current stream of their library, and the results are arrays of it, in the types
     that the backend stores.
+
+    `out` has arrays for results, which are written and returned: a dict by the results' names, or
+    the array of the only output.
+
+        ablate.op("adamw")(p=p, g=g, m=m, v=v, out={"p_next": p, "m_next": m, "v_next": v})
+
+    Each is contiguous, and of the shape and the type that the result has without `out`: an array of
+    NumPy or a tensor of PyTorch, or, where the inputs are on a GPU, an array there.  It may be the
+    input that the output overwrites by the contract (adamw's p, m, v and master, add's a, gemm's C0,
+    gemv's y0); else it has no memory in common with another array of the call.  ref64 and ref32
+    compute real numbers of their type where these lie, and copy nothing; Ctrl-C waits for them.
     Error: a name, a shape or a value is wrong, or the backend cannot run it here."""
 
     def __init__(self, name: str, **settings: Any):
@@ -237,8 +248,7 @@ class Op:
         run = Run.of(case, backend, kernel, backward)
         names = case.names(OUTPUT) + (case.gradients(INPUT) if backward else [])
         return Result({n: run.get(n).astype(_type(case.tensor(n), n, backend), copy=False)
-                       for n in names}, backend,
-                      case.words)
+                       for n in names}, backend, case.words)
 
 
 def _type(t: Tensor, name: str, backend: str) -> type:

@@ -24,7 +24,7 @@ BACKENDS = [b for b, why in ablate.backends().items() if why is None]
 
 # Of each operation that has an output in place: how it is called, and its outputs' inputs.
 IN_PLACE = [
-    ("adamw", {"step": 3, "tensors": 2}, {"p_next": "p", "m_next": "m", "v_next": "v"}),
+    ("adamw", {"tensors": 2}, {"p_next": "p", "m_next": "m", "v_next": "v"}),
     ("adamw", {"master": "yes"}, {"m_next": "m", "v_next": "v", "master_next": "master"}),
     ("add", {}, {"y": "a"}),
     ("gemm", {"beta": 0.5}, {"C": "C0"}),

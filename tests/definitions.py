@@ -12,6 +12,7 @@ those of the inputs.
 import numpy as np
 
 import definitions_attention
+import definitions_cross_entropy
 import definitions_embedding
 import definitions_quantised
 import definitions_torch
@@ -345,29 +346,9 @@ def entmax15_of_rows(a, given):
     return {"p": entmax15(given["x"])}
 
 
-@define("cross_entropy", lambda a, given, results: given["logits"].size + 4)
-def cross_entropy(a, given):
-    """A row with a NaN or inf, or of -inf all over, has the loss NaN, and the lse that
-    torch.logsumexp gives it."""
-    logits, target, s = given["logits"], given["target"].astype(np.int64), a["label_smoothing"]
-    rows, vocabulary = logits.shape
-    top = np.max(logits, axis=-1)
-    below = logits - top[:, None]
-    total = np.sum(np.exp(below), axis=-1)
-    log_sum = np.log(total)
-    known = (target >= 0) & (target < vocabulary)
-    row_loss = np.where(known, log_sum, np.nan)
-    for r in np.nonzero(known)[0]:    # from the largest logit on, as log_sum is
-        row_loss[r] -= (1 - s) * below[r, target[r]]
-        if s > 0:    # 0 times an infinite mean is no share of it
-            row_loss[r] -= s * np.mean(below[r])
-    counted = target != int(a["ignore_index"])
-    row_loss[~counted] = 0
-    count = np.sum(counted)
-    loss = np.sum(row_loss) / count if count else 0
-    lse = np.where(np.isfinite(top), top + log_sum, top)
-    return {"loss": np.array([loss]), "row_loss": row_loss, "lse": lse, "count": np.array([count]),
-            "top": top, "sum": total}
+DEFINITIONS["cross_entropy"] = Definition(
+    definitions_cross_entropy.results, lambda a, given, results: given["logits"].size + 4,
+    definitions_cross_entropy.gradients, definitions_cross_entropy)
 
 
 @define("accuracy", 0)

@@ -101,7 +101,14 @@ const struct op op_cross_entropy = {
     .shapes = "rows=1 vocabulary=31,1031,8192; rows=257 vocabulary=1,2,3,8,9 ignore_index=0; "
               "rows=3 vocabulary=257,1000,4096,5003 label_smoothing=0,0.25; "
               "fill=masked,shifted,outliers rows=17 vocabulary=3,130,8209 label_smoothing=0,0.3; "
-              "rows=2 vocabulary=8209; rows=1100 vocabulary=7 ignore_index=3",
+              "rows=2 vocabulary=8209; rows=1100 vocabulary=7 ignore_index=3; "
+              "rows=515 vocabulary=1,2,4,10 ignore_index=1 label_smoothing=0,0.2; "
+              "rows=131 vocabulary=5,12,13,15,16,17,24,25 label_smoothing=0.1; "
+              "rows=37 vocabulary=32,33,48,49,63,64,65,96,97,127,128,129,192,193; "
+              "rows=13 vocabulary=255,256,257,384,385,511,512,513,768,769,1000; "
+              "fill=masked,shifted,outliers rows=131 vocabulary=2,10 label_smoothing=0,0.3; "
+              "fill=masked,shifted,outliers rows=9 vocabulary=256,1023,1024,1025; "
+              "rows=10241 vocabulary=2 ignore_index=1",
     .known = known,
     .derive = derive,
     .index_range = index_range,

@@ -2,11 +2,14 @@
  * [R,V]; loss = the mean of row_loss over the rows that are not ignored.  Backward dx = (p - q) d +
  * p dlse, p = softmax(x), q the smoothed target, d the gradient of row_loss.
  *
- * Forward: one block per row computes the results of the row.  A second kernel of one block adds
- * the losses of the rows in a fixed order; PDL launches it before the last rows are done. */
+ * staged has many short rows per block, in shared memory; online and two_pass have one block per
+ * row.  A second kernel of one block adds the losses in a fixed order: those of the rows or, where
+ * rows are many, sums of parts of them.  PDL launches it before the last rows are done. */
 #include "common/ops/cross_entropy.h"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/pdl.cuh"
+#include "gpu/device/staged.cuh"
 #include "gpu/row/softmax.cuh"
 
 enum {
@@ -15,8 +18,11 @@ enum {
     RESIDENT = 8,      /* blocks per SM, forward */
     MAX_THREADS_BACK = 512,
     RESIDENT_BACK = 3,
-    MEAN_THREADS = 512, /* threads of the block that computes the mean */
-    AHEAD = 4           /* vectors per thread that are loaded together */
+    MEAN_THREADS = 512,  /* threads of a block that adds up losses */
+    MEAN_ALONE = 8192,   /* rows whose losses one block adds; more are added part by part, */
+    MEAN_ROWS = 2048,    /* and these are the rows of a part */
+    LAST_THREADS = 1024, /* threads of the block that adds the parts' sums */
+    AHEAD = 4            /* vectors per thread that are loaded together */
 };
 
 /* Alignment of row r of n logits.  Its edges are the `head` elements before the first 16-byte
@@ -85,11 +91,16 @@ struct row_label {
 };
 
 template <typename T>
+static __device__ __forceinline__ row_label row_label_in(int64_t target, const T *x, int V)
+{
+    return {target, target >= 0 && target < V ? load(x + target) : 0};
+}
+
+template <typename T>
 static __device__ __forceinline__ row_label row_label_of(const cross_entropy &a, const T *x,
                                                          int64_t r, int V)
 {
-    const int64_t target = ((const int64_t *)a.target)[r];
-    return {target, target >= 0 && target < V ? load(x + target) : 0};
+    return row_label_in(((const int64_t *)a.target)[r], x, V);
 }
 
 /* row_loss, computed from a row's sums; depth is used only with smoothing. */
@@ -105,11 +116,12 @@ static __device__ __forceinline__ float loss_of(const row_label &label, int V,
     return opt.smoothing > 0 ? nll + opt.smoothing * (depth / V) : nll;
 }
 
-/* Writes the results of row r; called by one thread.  (The sum is 0 if all logits are -inf.) */
-static __device__ __forceinline__ void store_results(const cross_entropy &a, int64_t r, int V,
-                                                     const loss_options &opt,
-                                                     const row_label &label, const running &all,
-                                                     float depth)
+/* Writes the results of row r, and returns row_loss; called by one thread.  (The sum is 0 if all
+ * logits are -inf.) */
+static __device__ __forceinline__ float store_results(const cross_entropy &a, int64_t r, int V,
+                                                      const loss_options &opt,
+                                                      const row_label &label, const running &all,
+                                                      float depth)
 {
     const float top = all.sum == 0 ? -INFINITY : all.top, sum = all.sum == 0 ? NAN : all.sum;
     const float log_sum = logf(sum);
@@ -117,8 +129,10 @@ static __device__ __forceinline__ void store_results(const cross_entropy &a, int
     ((float *)a.top)[r] = top;
     ((float *)a.sum)[r] = sum;
     ((float *)a.lse)[r] = isinf(top) ? top : top + log_sum;
-    ((float *)a.row_loss)[r] = loss_of(label, V, opt, top, log_sum, depth);
+    return ((float *)a.row_loss)[r] = loss_of(label, V, opt, top, log_sum, depth);
 }
+
+/* ---- the mean ---- */
 
 __global__ void __launch_bounds__(MEAN_THREADS)
     mean_kernel(const float *row_loss, const int64_t *target, float *loss, int64_t *count,
@@ -148,12 +162,95 @@ __global__ void __launch_bounds__(MEAN_THREADS)
     *loss = all ? sum / all : 0;
 }
 
+/* Of part of the rows: the sum of row_loss, and how many are not ignored, which is exact. */
+struct part {
+    float sum, count;
+};
+
+/* Of the values of a block's threads.  Thread 0 writes them. */
+static __device__ __forceinline__ void store_part(part *parts, float sum, int count)
+{
+    __shared__ float smem[64];
+    sum = block_sum(sum, smem);
+    const float all = block_sum((float)count, smem + 32);
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = {sum, all};
+}
+
+/* A block has MEAN_ROWS rows. */
+__global__ void __launch_bounds__(MEAN_THREADS)
+    part_kernel(const float *row_loss, const int64_t *target, part *parts, int64_t R,
+                int64_t ignored)
+{
+    const int64_t first = (int64_t)blockIdx.x * MEAN_ROWS;
+    const int n = (int)min((int64_t)MEAN_ROWS, R - first);
+    float sum = 0;
+    int count = 0;
+
+    for (int r = threadIdx.x; r < n; r += MEAN_THREADS)
+        count += target[first + r] != ignored;
+    pdl_wait();
+    pdl_launch_dependents();
+    #pragma unroll 4
+    for (int r = threadIdx.x; r < n; r += MEAN_THREADS)
+        sum += row_loss[first + r];
+    store_part(parts, sum, count);
+}
+
+/* One block. */
+__global__ void __launch_bounds__(LAST_THREADS)
+    last_kernel(const part *parts, int n, float *loss, int64_t *count)
+{
+    __shared__ float smem[32];
+    __shared__ int counts[32];
+    int mine = 0, all = 0;
+    float sum = 0;
+
+    pdl_wait();
+    #pragma unroll 8
+    for (int i = threadIdx.x; i < n; i += LAST_THREADS) {
+        sum += parts[i].sum;
+        mine += (int)parts[i].count;
+    }
+    mine = (int)__reduce_add_sync(~0u, (unsigned)mine);
+    if (threadIdx.x % 32 == 0)
+        counts[threadIdx.x / 32] = mine;
+    sum = block_sum(sum, smem);
+    if (threadIdx.x)
+        return;
+    for (int w = 0; w < LAST_THREADS / 32; w++)
+        all += counts[w];
+    *count = all;
+    *loss = all ? sum / all : 0;
+}
+
+static int mean_of_parts(const struct call *f, int64_t n)
+{
+    const struct cross_entropy *a = ARGS(f, cross_entropy);
+    return launch_pdl(f->context, last_kernel, 1, LAST_THREADS, 0, (const part *)f->work, (int)n,
+                      (float *)a->loss, (int64_t *)a->count);
+}
+
+/* Of the losses that the kernel before has written. */
 static int mean(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
-    return launch_pdl(f->context, mean_kernel, 1, MEAN_THREADS, 0, (const float *)a->row_loss,
-                      (const int64_t *)a->target, (float *)a->loss, (int64_t *)a->count,
-                      DIM(f, 'R'), DIM(f, 'I'));
+    const float *row_loss = (const float *)a->row_loss;
+    const int64_t *target = (const int64_t *)a->target;
+    const int64_t R = DIM(f, 'R'), parts = ceil_div(R, MEAN_ROWS);
+
+    if (R <= MEAN_ALONE)
+        return launch_pdl(f->context, mean_kernel, 1, MEAN_THREADS, 0, row_loss, target,
+                          (float *)a->loss, (int64_t *)a->count, R, DIM(f, 'I'));
+    CUDA(launch_pdl(f->context, part_kernel, (unsigned)parts, MEAN_THREADS, 0, row_loss, target,
+                    (part *)f->work, R, DIM(f, 'I')));
+    return mean_of_parts(f, parts);
+}
+
+static size_t mean_work(const struct call *f, enum pass p)
+{
+    const int64_t R = DIM(f, 'R');
+    return p == FORWARD && R > MEAN_ALONE ? ceil_div(R, MEAN_ROWS) * sizeof(part) : 0;
 }
 
 /* The coefficients of a row's gradient. */
@@ -169,6 +266,199 @@ static __device__ __forceinline__ slope slope_of(const cross_entropy &a, const c
     const float d = ignored ? 0 : *(const float *)g.loss / count + ((const float *)g.row_loss)[r];
     const float all = d + ((const float *)g.lse)[r];
     return {all / ((const float *)a.sum)[r], d * (1 - opt.smoothing), d * (opt.smoothing / V)};
+}
+
+/* ---- staged ---- */
+
+enum {
+    STAGED_BYTES = 16 << 10, /* that a block has in shared memory, if its teams' rows fit */
+    ROW_BYTES = 24           /* of these for each row besides its logits */
+};
+
+/* The rows of a block in shared memory. */
+template <typename T>
+struct staged_tile {
+    T *x;
+    int64_t *target;
+    float *top, *sum;
+    float *depth;              /* forward: the sum of (top - x) */
+    float *d_row_loss, *d_lse; /* backward */
+};
+
+template <typename T>
+static __host__ __device__ __forceinline__ staged_tile<T> alloc_tile(smem_arena *smem,
+                                                                     const staged &s, enum pass p)
+{
+    staged_tile<T> t = {};
+    t.x = smem->alloc<T>(s.elements());
+    t.target = smem->alloc<int64_t>(s.rows);
+    t.top = smem->alloc<float>(s.rows);
+    t.sum = smem->alloc<float>(s.rows);
+    if (p == FORWARD) {
+        t.depth = smem->alloc<float>(s.rows);
+    } else {
+        t.d_row_loss = smem->alloc<float>(s.rows);
+        t.d_lse = smem->alloc<float>(s.rows);
+    }
+    return t;
+}
+
+/* A team computes the sums of a row, and later a thread its results. */
+template <typename T, typename S>
+__global__ void STAGED_BOUNDS(T)
+    staged_forward_kernel(cross_entropy a, int64_t R, const staged s, loss_options opt, part *parts)
+{
+    extern __shared__ uint4 staged_smem[];
+    smem_arena smem = {(unsigned char *)staged_smem, 0};
+    const staged_tile<T> t = alloc_tile<T>(&smem, s, FORWARD);
+    const staged_chunk own(R, s, blockIdx.x);
+    const staged_lane<S> at;
+    float loss = 0;
+    int count = 0;
+
+    pdl_launch_dependents();
+    stage_in(t.x, (const T *)a.logits + own.first * s.N, own.there * s.N);
+    stage_in(t.target, (const int64_t *)a.target + own.first, own.there);
+    stage_ready();
+    #pragma unroll 1
+    for (int r = at.team; r < s.rows; r += s.teams) {
+        const int n = r < own.there ? s.N : 0;
+        float x[S::K], top = -INFINITY, sum = 0, depth = 0;
+        at.load_row(x, t.x + r * s.N, n, -INFINITY);
+        #pragma unroll
+        for (int k = 0; k < S::K; k++)
+            top = max_nan(top, x[k]);
+        top = warp_max<S::LANES>(top);
+        #pragma unroll
+        for (int k = 0; k < S::K; k++)
+            sum += power(x[k], top, LOG2E);
+        sum = warp_sum<S::LANES>(sum);
+        if (opt.smoothing > 0) {
+            #pragma unroll
+            for (int k = 0; k < S::K; k++)
+                depth += at.column(k) < n ? top - x[k] : 0;
+            depth = warp_sum<S::LANES>(depth);
+        }
+        if (at.lane == 0) {
+            t.top[r] = top;
+            t.sum[r] = sum;
+            t.depth[r] = depth;
+        }
+    }
+    __syncthreads();
+    for (int r = threadIdx.x; r < own.there; r += s.threads) {
+        const row_label label = row_label_in(t.target[r], t.x + r * s.N, s.N);
+        const running all = {t.top[r], t.sum[r]};
+        loss += store_results(a, own.first + r, s.N, opt, label, all, t.depth[r]);
+        count += label.target != opt.ignored;
+    }
+    store_part(parts, loss, count);
+}
+
+/* A thread computes the coefficients of a row, and then a team its gradient. */
+template <typename T, typename S>
+__global__ void STAGED_BOUNDS(T) staged_backward_kernel(cross_entropy a, cross_entropy g, int64_t R,
+                                                        const staged s, loss_options opt)
+{
+    extern __shared__ uint4 staged_smem[];
+    smem_arena smem = {(unsigned char *)staged_smem, 0};
+    const staged_tile<T> t = alloc_tile<T>(&smem, s, BACKWARD);
+    const staged_chunk own(R, s, blockIdx.x);
+    const staged_lane<S> at;
+
+    stage_in(t.x, (const T *)a.logits + own.first * s.N, own.there * s.N);
+    stage_in(t.target, (const int64_t *)a.target + own.first, own.there);
+    stage_in(t.top, (const float *)a.top + own.first, own.there);
+    stage_in(t.sum, (const float *)a.sum + own.first, own.there);
+    stage_in(t.d_row_loss, (const float *)g.row_loss + own.first, own.there);
+    stage_in(t.d_lse, (const float *)g.lse + own.first, own.there);
+    const float d_loss = *(const float *)g.loss / (float)*(const int64_t *)a.count;
+    stage_ready();
+    for (int r = threadIdx.x; r < own.there; r += s.threads) {
+        const float d = t.target[r] == opt.ignored ? 0 : d_loss + t.d_row_loss[r];
+        t.d_row_loss[r] = d;
+        t.sum[r] = (d + t.d_lse[r]) / t.sum[r];
+    }
+    __syncthreads();
+    #pragma unroll 1
+    for (int r = at.team; r < own.there; r += s.teams) {
+        T *const row = t.x + r * s.N;
+        const int64_t target = t.target[r];
+        const float d = t.d_row_loss[r], likely = t.sum[r], top = t.top[r];
+        const float of_target = d * (1 - opt.smoothing), uniform = d * (opt.smoothing / s.N);
+        float x[S::K];
+        at.load_row(x, row, s.N, 0);
+        at.store_row(row, s.N, [&](int k) {
+            const float dx = fmaf(likely, power(x[k], top, LOG2E), -uniform);
+            return at.column(k) == target ? dx - of_target : dx;
+        });
+    }
+    __syncthreads();
+    stage_out((T *)g.logits + own.first * s.N, t.x, own.there * s.N);
+}
+
+/* The more bytes a row has besides its logits, the fewer rows. */
+template <typename T>
+static staged staged_of(const struct call *f)
+{
+    const int64_t row = DIM(f, 'V') * (int64_t)sizeof(T);
+    return staged_rows<T>(DIM(f, 'R'), DIM(f, 'V'), STAGED_BYTES * row / (row + ROW_BYTES),
+                          gpu_limits(f)->sms);
+}
+
+template <typename T>
+static size_t staged_smem_bytes(const struct call *f, enum pass p)
+{
+    return (size_t)arena_bytes<alloc_tile<T>>(staged_of<T>(f), p);
+}
+
+template <typename T>
+static int staged_forward(const struct call *f)
+{
+    const struct cross_entropy *a = ARGS(f, cross_entropy);
+    const staged s = staged_of<T>(f);
+    const size_t bytes = staged_smem_bytes<T>(f, FORWARD);
+    const int64_t R = DIM(f, 'R'), blocks = ceil_div(R, s.rows);
+
+    CUDA(staged_start(s.N, [&](auto shape) -> int {
+        const auto kernel = staged_forward_kernel<T, decltype(shape)>;
+        CUDA(allow_smem(kernel, bytes));
+        kernel<<<blocks, s.threads, bytes, gpu_stream(f)>>>(*a, R, s, loss_options_of(f),
+                                                            (part *)f->work);
+        return cudaGetLastError();
+    }));
+    return mean_of_parts(f, blocks);
+}
+
+template <typename T>
+static int staged_backward(const struct call *f)
+{
+    const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
+    const staged s = staged_of<T>(f);
+    const size_t bytes = staged_smem_bytes<T>(f, BACKWARD);
+    const int64_t R = DIM(f, 'R');
+
+    return staged_start(s.N, [&](auto shape) -> int {
+        const auto kernel = staged_backward_kernel<T, decltype(shape)>;
+        CUDA(allow_smem(kernel, bytes));
+        kernel<<<ceil_div(R, s.rows), s.threads, bytes, gpu_stream(f)>>>(*a, *g, R, s,
+                                                                         loss_options_of(f));
+        return cudaGetLastError();
+    });
+}
+
+template <typename T>
+static const char *staged_declines(const struct call *f)
+{
+    if (DIM(f, 'V') > STAGED_COLUMNS)
+        return STAGED_TOO_LONG;
+    return staged_smem_bytes<T>(f, BACKWARD) > gpu_limits(f)->smem ? STAGED_NO_SMEM : NULL;
+}
+
+template <typename T>
+static size_t staged_work(const struct call *f, enum pass p)
+{
+    return p == FORWARD ? ceil_div(DIM(f, 'R'), staged_of<T>(f).rows) * sizeof(part) : 0;
 }
 
 /* ---- online ---- */
@@ -353,9 +643,14 @@ static int two_pass_backward(const struct call *f)
     return cudaGetLastError();
 }
 
+GPU_KERNEL(staged, .idea = "many short rows at once in shared memory",
+           .pass = {staged_forward<T>, staged_backward<T>}, .work = staged_work<T>,
+           .declines = staged_declines<T>, APPROXIMATELY("ex2.approx"));
 GPU_KERNEL(online, .idea = "logits read once, whatever their alignment",
-           .pass = {online_forward<T>, online_backward<T>}, APPROXIMATELY("ex2.approx"));
+           .pass = {online_forward<T>, online_backward<T>}, .work = mean_work,
+           APPROXIMATELY("ex2.approx"));
 GPU_KERNEL(two_pass, .idea = "a block per row, which is read for each step",
-           .pass = {two_pass_forward<T>, two_pass_backward<T>}, APPROXIMATELY("ex2.approx"));
+           .pass = {two_pass_forward<T>, two_pass_backward<T>}, .work = mean_work,
+           APPROXIMATELY("ex2.approx"));
 
-GPU_KERNELS(cross_entropy, IN_TYPES(online) IN_TYPES(two_pass));
+GPU_KERNELS(cross_entropy, IN_TYPES(staged) IN_TYPES(online) IN_TYPES(two_pass));

@@ -108,7 +108,7 @@ const struct op op_cross_entropy = {
               "rows=13 vocabulary=255,256,257,384,385,511,512,513,768,769,1000; "
               "fill=masked,shifted,outliers rows=131 vocabulary=2,10 label_smoothing=0,0.3; "
               "fill=masked,shifted,outliers rows=9 vocabulary=256,1023,1024,1025; "
-              "rows=10241 vocabulary=2 ignore_index=1",
+              "rows=1061 vocabulary=193; rows=17001 vocabulary=2 ignore_index=1",
     .known = known,
     .derive = derive,
     .index_range = index_range,

@@ -303,7 +303,7 @@ static __host__ __device__ __forceinline__ staged_tile<T> alloc_tile(smem_arena 
     return t;
 }
 
-/* A team computes the sums of a row, and later a thread its results. */
+/* A team computes the sums of a row, and a thread its results: later, if a team has several. */
 template <typename T, typename S>
 __global__ void STAGED_BOUNDS(T)
     staged_forward_kernel(cross_entropy a, int64_t R, const staged s, loss_options opt, part *parts)
@@ -316,6 +316,11 @@ __global__ void STAGED_BOUNDS(T)
     float loss = 0;
     int count = 0;
 
+    const auto finish = [&](int r, const running &all, float depth) {
+        const row_label label = row_label_in(t.target[r], t.x + r * s.N, s.N);
+        loss += store_results(a, own.first + r, s.N, opt, label, all, depth);
+        count += label.target != opt.ignored;
+    };
     pdl_launch_dependents();
     stage_in(t.x, (const T *)a.logits + own.first * s.N, own.there * s.N);
     stage_in(t.target, (const int64_t *)a.target + own.first, own.there);
@@ -339,20 +344,33 @@ __global__ void STAGED_BOUNDS(T)
                 depth += at.column(k) < n ? top - x[k] : 0;
             depth = warp_sum<S::LANES>(depth);
         }
-        if (at.lane == 0) {
+        if (S::LANES == 1 && r < own.there) {
+            finish(r, {top, sum}, depth);
+        } else if (S::LANES > 1 && at.lane == 0) {
             t.top[r] = top;
             t.sum[r] = sum;
             t.depth[r] = depth;
         }
     }
-    __syncthreads();
-    for (int r = threadIdx.x; r < own.there; r += s.threads) {
-        const row_label label = row_label_in(t.target[r], t.x + r * s.N, s.N);
-        const running all = {t.top[r], t.sum[r]};
-        loss += store_results(a, own.first + r, s.N, opt, label, all, t.depth[r]);
-        count += label.target != opt.ignored;
+    if constexpr (S::LANES > 1) {
+        __syncthreads();
+        for (int r = threadIdx.x; r < own.there; r += s.threads)
+            finish(r, {t.top[r], t.sum[r]}, t.depth[r]);
     }
     store_part(parts, loss, count);
+}
+
+/* d: the gradient of row_loss with the mean's.  likely: the factor of e^(x - top) in dx. */
+struct row_slope {
+    float d, likely;
+};
+
+template <typename T>
+static __device__ __forceinline__ row_slope row_slope_of(const staged_tile<T> &t, int r,
+                                                         float d_loss, int64_t ignored)
+{
+    const float d = t.target[r] == ignored ? 0 : d_loss + t.d_row_loss[r];
+    return {d, (d + t.d_lse[r]) / t.sum[r]};
 }
 
 /* A thread computes the coefficients of a row, and then a team its gradient. */
@@ -374,22 +392,27 @@ __global__ void STAGED_BOUNDS(T) staged_backward_kernel(cross_entropy a, cross_e
     stage_in(t.d_lse, (const float *)g.lse + own.first, own.there);
     const float d_loss = *(const float *)g.loss / (float)*(const int64_t *)a.count;
     stage_ready();
-    for (int r = threadIdx.x; r < own.there; r += s.threads) {
-        const float d = t.target[r] == opt.ignored ? 0 : d_loss + t.d_row_loss[r];
-        t.d_row_loss[r] = d;
-        t.sum[r] = (d + t.d_lse[r]) / t.sum[r];
+    if constexpr (S::LANES > 1) {
+        for (int r = threadIdx.x; r < own.there; r += s.threads) {
+            const row_slope c = row_slope_of(t, r, d_loss, opt.ignored);
+            t.d_row_loss[r] = c.d;
+            t.sum[r] = c.likely;
+        }
+        __syncthreads();
     }
-    __syncthreads();
     #pragma unroll 1
     for (int r = at.team; r < own.there; r += s.teams) {
         T *const row = t.x + r * s.N;
-        const int64_t target = t.target[r];
-        const float d = t.d_row_loss[r], likely = t.sum[r], top = t.top[r];
-        const float of_target = d * (1 - opt.smoothing), uniform = d * (opt.smoothing / s.N);
+        const int64_t label = t.target[r];
+        const int target = label >= 0 && label < s.N ? (int)label : -1;
+        const row_slope c = S::LANES > 1 ? row_slope{t.d_row_loss[r], t.sum[r]}
+                                         : row_slope_of(t, r, d_loss, opt.ignored);
+        const float top = t.top[r];
+        const float of_target = c.d * (1 - opt.smoothing), uniform = c.d * (opt.smoothing / s.N);
         float x[S::K];
         at.load_row(x, row, s.N, 0);
         at.store_row(row, s.N, [&](int k) {
-            const float dx = fmaf(likely, power(x[k], top, LOG2E), -uniform);
+            const float dx = fmaf(c.likely, power(x[k], top, LOG2E), -uniform);
             return at.column(k) == target ? dx - of_target : dx;
         });
     }
@@ -596,10 +619,10 @@ __global__ void two_pass_forward_kernel(cross_entropy a, int V, loss_options opt
     float below = 0;
 
     all.top = -INFINITY;
-    for (int j = threadIdx.x; j < V; j += BLOCK)
+    for (int j = threadIdx.x; j < V; j += blockDim.x)
         all.top = max_nan(all.top, load(x + j));
     all.top = block_max(all.top, smem);
-    for (int j = threadIdx.x; j < V; j += BLOCK) {
+    for (int j = threadIdx.x; j < V; j += blockDim.x) {
         all.sum += power(load(x + j), all.top, LOG2E);
         below += all.top - load(x + j);
     }
@@ -618,10 +641,15 @@ __global__ void two_pass_backward_kernel(cross_entropy a, cross_entropy g, int V
     const slope d = slope_of(a, g, r, V, opt);
     const float top = ((const float *)a.top)[r];
 
-    for (int j = threadIdx.x; j < V; j += BLOCK) {
+    for (int j = threadIdx.x; j < V; j += blockDim.x) {
         const float minus = j == target ? d.target + d.uniform : d.uniform;
         store(dx + j, d.likely * power(load(x + j), top, LOG2E) - minus);
     }
+}
+
+static unsigned two_pass_threads(const struct call *f)
+{
+    return min(threads_for(DIM(f, 'V'), 1), (unsigned)BLOCK);
 }
 
 template <typename T>
@@ -629,7 +657,8 @@ static int two_pass_forward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
     const auto kernel = two_pass_forward_kernel<T>;
-    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream(f)>>>(*a, (int)DIM(f, 'V'), loss_options_of(f));
+    kernel<<<DIM(f, 'R'), two_pass_threads(f), 0, gpu_stream(f)>>>(*a, (int)DIM(f, 'V'),
+                                                                   loss_options_of(f));
     CUDA(cudaGetLastError());
     return mean(f);
 }
@@ -639,7 +668,8 @@ static int two_pass_backward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
     const auto kernel = two_pass_backward_kernel<T>;
-    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream(f)>>>(*a, *g, (int)DIM(f, 'V'), loss_options_of(f));
+    kernel<<<DIM(f, 'R'), two_pass_threads(f), 0, gpu_stream(f)>>>(*a, *g, (int)DIM(f, 'V'),
+                                                                   loss_options_of(f));
     return cudaGetLastError();
 }
 

@@ -103,6 +103,8 @@ struct abl_tensor {
     /* From abl_tensor(), as its dtype's backends store it, and abl_call_tensor(); elsewhere 0. */
     enum abl_dtype dtype, grad_dtype;
     int in_backward; /* backward reads it; from abl_call_tensor() alone */
+    /* An input of one element that the settings say (adamw's rate is lr): it may be left out. */
+    int settled;
     const char *
         overwrites; /* of an output: the input in whose memory abl_call_run() may write it, or NULL */
 };
@@ -354,7 +356,7 @@ int64_t abl_call_workspace(const abl_call *call, enum abl_pass pass);
  * axis first, in its types, at multiples of 16 bytes.  Forward reads the inputs and writes the
  * outputs and saved tensors; `gradients` may be NULL.  Backward reads the gradients of the outputs
  * and the tensors that are in_backward, and writes the gradients of the inputs, or with
- * accumulate=yes adds to them; what it does not read may be NULL.  The workspace, of `bytes` bytes
+ * accumulate=yes adds to them; what it does not read may be NULL, and so may what is settled.  The workspace, of `bytes` bytes
  * at a multiple of 256, holds nothing from one pass to the next; what it contains does not matter.
  *
  * On a GPU the pass is put on `stream`, a cudaStream_t (NULL: the default stream), and the function

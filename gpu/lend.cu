@@ -112,6 +112,19 @@ int pass_on(const struct call *f, enum pass p, void *stream, void *products)
     return e;
 }
 
+void *keep(const struct context *lent, const void *here, size_t bytes)
+{
+    const device_of_thread on(lent->device);
+    void *p = NULL;
+
+    if (cudaMalloc(&p, bytes) == cudaSuccess &&
+        cudaMemcpy(p, here, bytes, cudaMemcpyHostToDevice) == cudaSuccess)
+        return p;
+    cudaGetLastError();
+    cudaFree(p);
+    return NULL;
+}
+
 int wait_on(const struct context *lent, void *stream)
 {
     const device_of_thread here(lent->device);

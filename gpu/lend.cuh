@@ -12,6 +12,7 @@ struct context *lend(struct context *x, int products);
 const char *foreign(const struct context *lent, const void *p);
 const char *foreign_stream(const struct context *lent, void *stream);
 int pass_on(const struct call *f, enum pass p, void *stream, void *products);
+void *keep(const struct context *lent, const void *here, size_t bytes);
 int wait_on(const struct context *lent, void *stream);
 
 #endif

@@ -18,6 +18,8 @@ struct abl_call {
     int arg[MAX_ARGS];
     int64_t work[N_PASSES]; /* bytes of the kernel's workspace, where that of its products begins */
     int64_t bytes[N_PASSES];
+    void *
+        kept; /* settled inputs that a run is not given, where the kernel runs; NULL: it has none */
 };
 
 /* ---- a call ---- */
@@ -79,6 +81,31 @@ static void measure(struct abl_call *c)
             c->arg[c->n++] = i;
 }
 
+/* The settled inputs, ALIGNED bytes for each in the order of the operation's. */
+static int keep_settled(abl_call *c)
+{
+    const struct machine *m = c->call.backend->machine;
+    char values[MAX_ARGS * ALIGNED] = {0}, *at = values;
+
+    for (int i = 0; i < c->n; i++) {
+        const struct arg *a = &c->call.op->arg[c->arg[i]];
+        double x;
+        if (!a->settled)
+            continue;
+        a->draw(&c->call, c->arg[i], 0, &x);
+        narrow((enum dtype)c->call.type[c->arg[i]], at, &x, 1);
+        at += ALIGNED;
+    }
+    const size_t bytes = (size_t)(at - values);
+    if (!bytes)
+        return 0;
+    if (m->lending.keep)
+        c->kept = m->lending.keep(c->call.context, values, bytes);
+    else if ((c->kept = aligned_alloc(ALIGNED, bytes)))
+        memcpy(c->kept, values, bytes);
+    return c->kept ? 0 : err_set("no memory for the scalars of %s", c->call.op->name);
+}
+
 static abl_call *call_new(const char *words, const struct backend *b, int device,
                           const char *kernel)
 {
@@ -102,6 +129,10 @@ static abl_call *call_new(const char *words, const struct backend *b, int device
         return NULL;
     }
     measure(c);
+    if (keep_settled(c)) {
+        abl_call_free(c);
+        return NULL;
+    }
     return c;
 }
 
@@ -121,6 +152,10 @@ abl_call *abl_call_new(const char *words, const char *backend, int device, const
 
 void abl_call_free(abl_call *c)
 {
+    if (c && c->kept && c->call.backend->machine->lending.keep)
+        c->call.backend->machine->memory.free(c->call.context, c->kept);
+    else if (c)
+        free(c->kept);
     if (c && c->call.context)
         c->call.backend->machine->device.close(c->call.context);
     free(c);
@@ -185,6 +220,18 @@ static int used(const struct call *f, enum pass p, int arg, int grad, int *writt
     return p == FORWARD || op_read_back(f, arg);
 }
 
+/* Where its tensor i is kept; NULL: it is none of those. */
+static void *settled_at(const abl_call *c, int i)
+{
+    char *at = c->kept;
+
+    if (!c->call.op->arg[c->arg[i]].settled)
+        return NULL;
+    while (i-- > 0)
+        at += c->call.op->arg[c->arg[i]].settled ? ALIGNED : 0;
+    return at;
+}
+
 /* Places what the caller gives in f, and lists it; returns the number, or -1 after err_set(). */
 static int take_tensors(const abl_call *c, enum pass p, void *const *tensors,
                         void *const *gradients, struct call *f, struct range list[2 * MAX_ARGS + 1])
@@ -199,6 +246,8 @@ static int take_tensors(const abl_call *c, enum pass p, void *const *tensors,
                 continue;
             void *at = (grad ? gradients : tensors)[i];
             const enum dtype type = call_type(f, r.arg, grad);
+            if (!at && !grad && (f->arg[r.arg] = settled_at(c, i)))
+                continue;
             if (!at)
                 return err_set("%s is missing", range_name(c, &r, name));
             if ((uintptr_t)at % ALIGNED)

@@ -127,6 +127,7 @@ void describe_tensor(const struct op *o, const struct call *f, int arg, struct a
         .whole = !!(a->flags & WHOLE),
         .state = a->flags & IN && a->fill == ZERO && !a->fill_of && !a->draw && !(a->flags & BYTES),
         .bytes = !!(a->flags & BYTES),
+        .settled = a->settled,
         .overwrites = a->overwrites,
     };
     for (int i = 0; i < to->rank; i++) {

@@ -190,6 +190,8 @@ struct arg {
      * then reads an element of that for the last time before it writes the output's, and backward
      * reads it not at all. */
     const char *overwrites;
+    /* An input of one element that the settings draw, whatever the seed: a caller may leave it out. */
+    int settled;
     /* NULL, or of a buffer of parts: is element i between them?  It is 0 in drawn inputs, and 0 in
      * results. */
     int (*gap)(const struct call *f, int arg, int64_t i);

@@ -97,6 +97,8 @@ struct lending {
      * workspace of impl.products, lending.products bytes. */
     int (*pass_on)(const struct call *f, enum pass p, void *stream, void *products);
     size_t products;
+    /* A copy, which memory.free() frees; NULL: no memory. */
+    void *(*keep)(const struct context *lent, const void *here, size_t bytes);
     /* Waits until that stream has done all; an error code. */
     int (*wait_on)(const struct context *lent, void *stream);
 };

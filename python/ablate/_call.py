@@ -73,7 +73,8 @@ class Op:
         ablate.op("softmax")(x=x, d_y=d_y).d_x
 
     Arguments are the inputs by name, and, for gradients, those of the outputs ("d_y"; those that
-    are left out are 0).  Initial states can be left out: they are 0.  Arrays in float64 are run by
+    are left out are 0).  Initial states can be left out: they are 0; and so can scalars that
+    settings say (adamw's rate: lr).  Arrays in float64 are run by
     the oracle, ref64, and not rounded; in float32 by ref32.  `backend` names another, `kernel` one
     of its kernels.  Results are float64 from ref64, else float32, int64 for whole numbers, and
     uint8 for bytes.  What is no array of real numbers (bool, complex, text, objects, dates, masked
@@ -86,7 +87,7 @@ class Op:
     `out` has arrays for results, which are written and returned: a dict by the results' names, or
     the array of the only output.
 
-        ablate.op("adamw")(p=p, g=g, m=m, v=v, out={"p_next": p, "m_next": m, "v_next": v})
+        ablate.op("adamw", lr=3e-4, step=1)(p=p, g=g, m=m, v=v, out={"p_next": p, "m_next": m, "v_next": v})
 
     Each is contiguous, and of the shape and the type that the result has without `out`: an array of
     NumPy or a tensor of PyTorch, or, where the inputs are on a GPU, an array there.  It may be the
@@ -243,7 +244,7 @@ class Op:
                 case.set(name, given[name])
             elif name in case.gradients(OUTPUT):
                 case.set(name, np.zeros(case.tensor(name).shape))
-            elif not case.tensor(name).state:
+            elif not (case.tensor(name).state or case.tensor(name).settled):
                 raise Error(f"{name} is missing: {_shape(case.tensor(name))}")
         run = Run.of(case, backend, kernel, backward)
         names = case.names(OUTPUT) + (case.gradients(INPUT) if backward else [])

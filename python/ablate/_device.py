@@ -228,17 +228,19 @@ def run_on_host(words: str, backend: str, kernel: str | None, given: Mapping[str
                 out: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], Plan] | None:
     """The results of a reference on these arrays, those in `out` where they lie; None: an array, or the
     check of its values, is not for a call on the caller's memory."""
-    plain = all(not (t.whole or t.bytes) and (t.state or t.role != INPUT or t.name in given)
+    plain = all(t.settled or (not (t.whole or t.bytes)
+                              and (t.state or t.role != INPUT or t.name in given))
                 for t in tensors.values())
     host = next((np.dtype(f) for b, f in (("ref64", "f8"), ("ref32", "f4")) if b == backend), None)
     if host is None or not plain or any(a.ctypes.data % 16 for a in out.values()):
         return None
     space, at, keep = _Host(np), {}, []
     for n, a in given.items():
-        if not np.can_cast(a.dtype, host):
+        of = np.dtype("i8") if n in tensors and tensors[n].whole else host
+        if not np.can_cast(a.dtype, of):
             return None
-        if a.dtype != host or not a.flags.c_contiguous or a.ctypes.data % 16:
-            dense = space.new(a.shape, "fp64" if host.itemsize == 8 else "fp32", 0, "empty")
+        if a.dtype != of or not a.flags.c_contiguous or a.ctypes.data % 16:
+            dense = space.new(a.shape, next(d for d, full in _FULL.items() if full == of.name), 0, "empty")
             dense[...] = a
             a = dense
         keep.append(a)
@@ -269,7 +271,7 @@ def _passes(plan: Plan, space: _Torch, given: Mapping[str, int], stream: int,
             pointers[i] = given[t.name]
         elif t.name in out:
             found[t.name], pointers[i] = None, out[t.name]
-        else:
+        elif not t.settled:
             array, pointers[i] = new(t.shape, t.dtype, "zeros" if t.state else "empty")
             if i in plan.outputs:
                 found[t.name] = array

@@ -26,7 +26,8 @@ class CTensor(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("role", c_int), ("has_gradient", c_int), ("rank", c_int),
                 ("axis", c_char_p * MAX_RANK), ("size", c_int64 * MAX_RANK), ("count", c_int64),
                 ("whole", c_int), ("state", c_int), ("bytes", c_int), ("dtype", c_int),
-                ("grad_dtype", c_int), ("in_backward", c_int), ("overwrites", c_char_p)]
+                ("grad_dtype", c_int), ("in_backward", c_int), ("settled", c_int),
+                ("overwrites", c_char_p)]
 
 
 class CVerdict(ctypes.Structure):

@@ -59,9 +59,9 @@ class Plan(Handle):
 
 def words_for(op: Any, shapes: Any, dtype: str) -> str:
     """The words of the call with tensors of these shapes, by name; an Error where they contradict
-    each other, or one is missing that is no initial state."""
+    each other, or one is missing that is no initial state, and no scalar that settings say."""
     words, _ = op._place(shapes, {"dtype": dtype})
     for t in _table.words_tensors(words):
-        if t.role == INPUT and not t.state and t.name not in shapes:
+        if t.role == INPUT and not (t.state or t.settled) and t.name not in shapes:
             raise Error(f"{t.name} is missing: [{','.join(t.axes)}], here {list(t.shape)}")
     return words

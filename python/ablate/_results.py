@@ -115,6 +115,8 @@ def _given_case(words: str, inputs: Mapping[str, Any], upstream: Mapping[str, An
         if name in arrays:
             _check_held(name, arrays[name], t.dtype if name in case.tensors else t.grad_dtype)
             case.set(name, arrays[name])
+        elif t.settled:
+            continue
         elif t.state or name not in case.tensors:
             case.set(name, np.zeros(t.shape))
         else:

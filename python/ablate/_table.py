@@ -45,6 +45,7 @@ class Tensor(NamedTuple):
     dtype: str = ""  # of a case's or a call's: "fp64", "fp32", "bf16", "fp16", "int64", "uint8"
     grad_dtype: str = ""
     in_backward: bool = False  # backward reads it
+    settled: bool = False  # of one element, which the settings say where it is left out
     overwrites: str = ""  # of an output: the input in whose memory it may be
 
     @property
@@ -84,7 +85,7 @@ def _tensor(t: CTensor) -> Tensor:
                   tuple(t.axis[i].decode() for i in range(t.rank)),
                   tuple(t.size[i] for i in range(t.rank)), bool(t.whole), bool(t.state),
                   bool(t.bytes), DTYPES[t.dtype], DTYPES[t.grad_dtype], bool(t.in_backward),
-                  (t.overwrites or b"").decode())
+                  bool(t.settled),                   (t.overwrites or b"").decode())
 
 
 def ops() -> list[str]:

@@ -44,7 +44,7 @@ def text(name, settings):
 def inputs(name, settings, dtype=np.float64):
     """Drawn inputs that may be written."""
     case = Case(text(name, {**SIZES[name], **settings}) + " dtype=fp32")
-    return {n: case.get(n).astype(dtype) for n in case.names(INPUT)}
+    return {n: case.get(n).astype(np.int64 if case.tensor(n).whole else dtype) for n in case.names(INPUT)}
 
 
 def same(a, b):
@@ -215,9 +215,28 @@ def test_gradients_have_places_as_well():
 def tensors(name, settings, dtype, device):
     """Inputs in the types of the call."""
     given = inputs(name, settings)
-    wide = {"m", "v", "master"} if dtype == torch.bfloat16 else set()
-    return {n: torch.tensor(a).to(torch.float32 if n in wide else dtype).to(device)
-            for n, a in given.items()}
+    wide = {"m", "v", "master", "rate", "unbias1", "unbias2", "factor"} if dtype == torch.bfloat16 else set()
+    return {n: torch.tensor(a).to(torch.int64 if a.dtype == np.int64 else torch.float32 if n in wide else dtype)
+            .to(device) for n, a in given.items()}
+
+
+@needs_torch
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_scalars_that_are_left_out(dtype):
+    """Are what the settings say, in PyTorch and on arrays of either kind."""
+    given = tensors("adamw", {}, getattr(torch, dtype), "cpu")
+    settings = {"lr": 0.125, "beta1": 0.5, "beta2": 0.75, "step": 2, "clip_factor": 0.5}
+    said = {"rate": 0.125, "unbias1": 1 / 0.75, "unbias2": 1 / 0.4375, "factor": 0.5, "skip": 0}
+    scalars = {n: torch.full_like(given[n], x) for n, x in said.items()}
+    rest = {n: t for n, t in given.items() if n not in said}
+    want = at.adamw(**rest, **scalars, beta1=0.5, beta2=0.75)
+    for n, t in at.adamw(**rest, **settings)._asdict().items():
+        assert (t is None and getattr(want, n) is None) or torch.equal(t, getattr(want, n)), n
+    if dtype == "float32":
+        got = ablate.op("adamw", **settings)(**{n: t.numpy() for n, t in rest.items()})
+        assert same(got.p_next, want.p_next.numpy())
+        got = ablate.op("adamw", **settings)(**{n: t.numpy() for n, t in rest.items()}, skip=np.array([1]))
+        assert same(got.p_next, rest["p"].numpy())
 
 
 @needs_torch

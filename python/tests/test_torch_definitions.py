@@ -151,3 +151,41 @@ def test_a_language_model_that_is_trained():
         both.update(clipped(g, most), step, **settings)
         both.check(optimizer)
     assert 0 < binding
+
+
+def one(x, dtype=np.float64):
+    return np.array([x], dtype)
+
+
+def test_updates_by_a_schedule():
+    """Rates, corrections, clipping, a scaled loss and a skipped update from tensors, which schedule makes
+    and nothing else changes: what a graph that is launched again computes."""
+    r = np.random.default_rng(6)
+    lr, beta1, beta2 = 10.0**r.uniform(-3, -1, UPDATES), 0.8, 0.95
+    t = np.arange(1, UPDATES + 1)
+    tables = {"rates": lr, "unbias1s": 1 / (1 - beta1**t), "unbias2s": 1 / (1 - beta2**t)}
+    kept = {"u": one(0, np.int64), "t": one(0, np.int64), "good": one(0, np.int64), "scale": one(1024.0)}
+    p = r.normal(size=21)
+    leaf, m, v = torch.nn.Parameter(torch.tensor(p)), np.zeros(21), np.zeros(21)
+    optimizer = torch.optim.AdamW([leaf], betas=(beta1, beta2), weight_decay=0.1)
+    schedule = ablate.op("schedule", clip=2.0, loss_scale="dynamic", growth=3)
+    adamw = ablate.op("adamw", beta1=beta1, beta2=beta2, weight_decay=0.1)
+    skipped = 0
+    for u in range(UPDATES):
+        g = r.normal(size=21) * 10.0**r.integers(-2, 2)
+        if u == 4:
+            g[3] = np.inf
+        scaled = g * kept["scale"][0]
+        made = schedule(**tables, **kept, g2=ablate.op("sum_squares")(x=scaled).y)
+        adamw(p=p, g=scaled, m=m, v=v, out={"p_next": p, "m_next": m, "v_next": v},
+              **{n: made[n] for n in ("rate", "unbias1", "unbias2", "factor", "skip")})
+        kept = {n: made[f"{n}_next"] for n in kept}
+        skipped += int(made.skip[0])
+        if np.isfinite(g).all():
+            leaf.grad = torch.tensor(g)
+            torch.nn.utils.clip_grad_norm_([leaf], 2.0)
+            optimizer.param_groups[0]["lr"] = lr[u]
+            optimizer.step()
+        assert off(p, leaf) <= CLOSE
+    assert skipped == 1 and kept["u"][0] == UPDATES and kept["t"][0] == UPDATES - 1
+    assert kept["scale"][0] == 1024.0 * 2 / 2 * 2 and kept["good"][0] == 2

@@ -283,6 +283,8 @@ class Operator:
         pointers, keep, seen = p.plan.nothing.copy(), [], {}
         for i, place in p.given:
             t, name = given[place], p.plan.names[i]
+            if t is None and p.plan.tensors[i].settled:
+                continue
             t = p.zeros(i, 0) if t is None else _dense(name, t)
             keep.append(t)
             pointers[i] = t.data_ptr()
@@ -356,6 +358,8 @@ class Operator:
         pointers, keep = plan.nothing.copy(), []
         for i, place in p.given:
             t = given[place]
+            if t is None and plan.tensors[i].settled:
+                continue
             t = p.zeros(i, 0) if t is None else _dense(plan.names[i], t)
             keep.append(t)
             pointers[i] = t.data_ptr()
@@ -371,6 +375,8 @@ class Operator:
         plan = p.plan
         pointers, gradients, keep = plan.nothing.copy(), plan.nothing.copy(), []
         for i, t in zip(plan.read_back, read):
+            if t is None and plan.tensors[i].settled:
+                continue
             t = p.zeros(i, 0) if t is None else _dense(plan.names[i], t)
             keep.append(t)
             pointers[i] = t.data_ptr()

@@ -699,6 +699,58 @@ held 1
 ok 'one that closes it is waited for' exits 0 judge s.h5
 wait
 
+# ---- a dump of before adamw took its scalars from tensors ----
+
+cat >older.ini <<'END'
+[experiment]
+name = older
+backends = ref64, ref32
+[trial]
+op = adamw
+parameters = 50
+step = 3
+lr = 0.02
+END
+ok 'adamw is dumped' exits 0 older.ini
+"$PYTHON" - <<'END'
+import h5py
+
+def fnv(hash, data):
+    for b in data:
+        hash = (hash ^ b) * 0x100000001b3 % 2**64
+    return hash
+
+with h5py.File("older.h5", "r+") as f:
+    t, hash = f["trial/0001"], 0xcbf29ce484222325
+    for name in "pgmv":
+        hash = fnv(hash, b"in\0" + name.encode() + b"\0" + t["in/" + name][:].astype("f8").tobytes())
+    f.copy(t["ref32"], t, "mine")
+    for name in "rate unbias1 unbias2 factor skip".split():
+        del t["in/" + name]
+    for name in "decayed grad clip_factor overflow".split():
+        del t.attrs[name]
+    t.attrs["given"] = f"fnv1a64 {hash:016x}"
+    t.attrs["decay"] = "all"
+    t.attrs["line"] = ("adamw parameters=50 tensors=1 step=3 decay=all master=no lr=0.02 beta1=0.9 beta2=0.999 "
+                       "eps=1e-08 weight_decay=0.01 fill=normal dtype=fp32 seed=1 input=normal")
+    f.attrs["plan"] = f"fnv1a64 {fnv(0xcbf29ce484222325, t.attrs['line'].encode() + bytes(1)):016x}, 1 trials"
+END
+ok 'an older dump of it is judged' exits 0 judge older.h5
+ok 'by what its settings say' says '3 checks, 0 failed'
+ok 'and summarised' exits 0 --summary older.h5
+cat >from.ini <<'END'
+[trial]
+op = adamw
+parameters = 50
+step = 3
+lr = 0.02
+decay = all
+input = hdf5
+file = older.h5
+group = /trial/0001/in
+END
+ok 'and its inputs are read' exits 0 from.ini
+
 # README's section: its commands run, and each line of its report is one of theirs, but for the
 # distance that is the worst, its place and its bound.
 section() {

@@ -55,14 +55,15 @@ static uint64_t hash_values(const struct call *f, int arg, enum given which, con
     return hash;
 }
 
-void given_hash(const struct call *f, const struct tensors *t, char text[GIVEN_TEXT])
+void given_hash(const struct call *f, const struct tensors *t, uint64_t absent,
+                char text[GIVEN_TEXT])
 {
     uint64_t hash = FNV_BEGIN;
 
     for (enum given g = 0; g < N_GIVEN; g++)
         for (int i = 0; i < f->op->n_args; i++) {
             const void *values = given_values(f, t, i, g);
-            if (!values)
+            if (!values || (g == GIVEN_INPUT && absent >> i & 1))
                 continue;
             hash = fnv1a64(hash, given_groups[g], strlen(given_groups[g]) + 1);
             hash = fnv1a64(hash, f->op->arg[i].name, strlen(f->op->arg[i].name) + 1);

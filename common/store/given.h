@@ -6,9 +6,10 @@
 #include "common/call/run.h"
 
 /* "fnv1a64 85944171f73967e8" of the names and values of all of them, as the call stores them: they are
- * rounded. */
+ * rounded.  Less the inputs that have a bit in `absent`. */
 enum { GIVEN_TEXT = 32 };
-void given_hash(const struct call *f, const struct tensors *t, char text[GIVEN_TEXT]);
+void given_hash(const struct call *f, const struct tensors *t, uint64_t absent,
+                char text[GIVEN_TEXT]);
 /* Nonzero after err_set(), "in/x is not ...: it has 0.5 at [2,3], not 0.25": the bits of one of them
  * are not those of `drawn`, which are `what` in words.  With `nearly`, real numbers may be off by two
  * roundings, as they are where another mathematical library drew them. */

@@ -601,7 +601,7 @@ static int put_given(const struct writing *w)
 
     if (!r->inputs || w->x->save != SAVE_ALL)
         return 0;
-    given_hash(&in, r->inputs, text);
+    given_hash(&in, r->inputs, 0, text);
     return h5_put_text(w->trial, "given", text) ||
            (r->inputs_set && h5_put_text(w->trial, "given_by", GIVEN_BY_CALLER));
 }

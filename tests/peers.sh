@@ -68,9 +68,16 @@ rows = 5
 vocabulary = 70
 label_smoothing = 0, 0.1
 dtype = fp32, bf16
+[trial embedding]
+op = embedding
+rows = 9
+vocabulary = 5
+width = 3
+dtype = fp32, bf16
 [trial adamw]
 op = adamw
-parameters = 100
+parameters = 1000
+tensors = 1, 5
 step = 1, 7
 lr = 0.3
 eps = 0.2
@@ -79,7 +86,7 @@ dtype = fp32
 END
 } >rows.ini
 "$run" rows.ini >out 2>err
-ok $? "a dump of 24 trials of the catalogue's rows"
+ok $? "a dump of 28 trials of the catalogue's rows"
 cat >attention.ini <<END
 [experiment]
 checks = none
@@ -155,6 +162,8 @@ ok $? "bench_peers.ini is a plan of 11 trials"
 ok $? "bench_attention.ini is a plan of 14 trials"
 "$run" -n "$srcdir/experiments/peers/bench_rows.ini" >out 2>err && [ `wc -l <out` = 9 ]
 ok $? "bench_rows.ini is a plan of 9 trials"
+"$run" -n "$srcdir/experiments/peers/bench_training.ini" >out 2>err && [ `wc -l <out` = 23 ]
+ok $? "bench_training.ini of 23"
 "$run" -n "$srcdir/experiments/peers/bench_quantised_peers.ini" >out 2>err && [ `wc -l <out` = 30 ]
 ok $? "bench_quantised_peers.ini is a plan of 30 trials"
 
@@ -200,7 +209,7 @@ if has torch; then
     [ $? = 0 ] && all_right eager 16
     ok $? "PyTorch's eager loop is right in all trials, both passes"
     peers rows.h5 --no-times --tsv --peers eager
-    [ $? = 0 ] && all_right eager 42
+    [ $? = 0 ] && all_right eager 48
     ok $? "and PyTorch's rows and adamw"
     if has torch.nn.attention; then
         peers attention.h5 --no-times --tsv --peers sdpa-math

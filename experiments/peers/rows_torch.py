@@ -89,6 +89,20 @@ def cross_entropy(case, logits, target):
     return ((row_loss.sum() / count)[None], row_loss, torch.logsumexp(logits.float(), -1))
 
 
+@operation("token E", "y")
+def embedding(case, token, E):
+    return (F.embedding(token, E),)
+
+
+def parts_of(case):
+    """Begin and length of each part of adamw's buffer (common/ops/adamw.h)."""
+    N, K = int(case["parameters"]), int(case["tensors"])
+    packed = [N * (k * (k + 1)) // (K * (K + 1)) for k in range(K + 1)]
+    begin = [min(-(-at // 128) * 128, N) for at in packed]
+    return [(begin[k], min(packed[k + 1] - packed[k], begin[k + 1] - begin[k])) for k in range(K)
+            if begin[k + 1] > begin[k]]
+
+
 # PyTorch's own step changes what it is given, and says nothing: what it is given are copies of
 # a dump's tensors, for one run, and when it is timed, for one step after the other.
 @operation("p g m v", "p_next m_next v_next")
@@ -96,8 +110,10 @@ def adamw(case, p, g, m, v):
     lr, beta1, beta2, eps, decay = (float(case[key]) for key in RATES)
     step = int(case["step"])
     if not torch.compiler.is_compiling():
+        parts = parts_of(case)
+        lists = [[x.narrow(0, *at) for at in parts] for x in (p, g, m, v)]
         step_of_adamw(
-            [p], [g], [m], [v], [], [torch.full((), step - 1.0, device=p.device)], fused=True,
+            *lists, [], [torch.full((), step - 1.0, device=p.device) for _ in parts], fused=True,
             amsgrad=False, maximize=False, lr=lr, beta1=beta1, beta2=beta2, eps=eps,
             weight_decay=decay)
         return p, m, v

@@ -158,6 +158,7 @@ static const struct {
     {"cross_entropy", "rows=16 vocabulary=50"},
     {"linear", "rows=24 dim_in=32 dim_out=20 bias=yes act=silu"},
     {"e74_cell", "steps=8 batch=2 n_state=16"},
+    {"embedding", "rows=64 vocabulary=20 width=24 tokens=zipf"},
     {"adamw", "parameters=300"},
 };
 
@@ -189,6 +190,8 @@ static const struct {
     {"softmax", "rows=64 columns=128"},
     {"entmax15", "rows=64 columns=32"},
     {"cross_entropy", "rows=64 vocabulary=100"},
+    {"embedding", "rows=512 vocabulary=50 width=32 tokens=zipf"},
+    {"schedule", "updates=100"},
     {"adamw", "parameters=10000"},
     {"rope", "steps=32 batch=2 heads=2 dim=16"},
     {"attention", "batch=1 steps=64 heads=2 dim=80 mask=causal"},

@@ -496,7 +496,7 @@ const struct machine cuda = {
                .get = get, .fill = fill, .add = add},
     .timing = {.start = start, .stop = stop, .record = record, .replay = replay, .forget = forget,
                .launches = launches, .method = METHOD, .warm_up = WARM_UP},
-    .lending = {.lend = lend, .foreign = foreign, .foreign_stream = foreign_stream, .pass_on = pass_on, .keep = keep,
-                .products = PRODUCTS_WORKSPACE, .wait_on = wait_on},
+    .lending = {.lend = lend, .foreign = foreign, .foreign_stream = foreign_stream, .pass_on = pass_on,
+                .products = PRODUCTS_WORKSPACE, .keep = keep, .wait_on = wait_on},
 };
 // clang-format on

@@ -128,6 +128,14 @@ static int pass_both(const struct own *o, void *stream)
     return abl_call_run(o->c, ABL_BACKWARD, back, o->gradients, o->work, o->bytes, stream);
 }
 
+/* Gives no scalar that the settings say. */
+static void leave_out(struct own *o)
+{
+    for (int i = 0; i < o->n; i++)
+        if (o->f.op->arg[o->arg[i]].settled)
+            o->tensors[i] = NULL;
+}
+
 static int same(const struct own *o, const struct tensors *inputs, const struct tensors *want)
 {
     struct tensors *got = tensors_results(&o->f, inputs);
@@ -182,6 +190,8 @@ static int try_case(const struct call *given, void *data)
     int e = !want || own_new(&o, &run.call, words);
     if (!e) {
         give(&o, inputs);
+        if (t->n % 2)
+            leave_out(&o);
         e = pass_both(&o, NULL) || cudaDeviceSynchronize() != cudaSuccess;
     }
     if (e || !same(&o, inputs, want)) {

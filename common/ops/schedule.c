@@ -10,6 +10,7 @@ static const char *const gradients[] = {"usual", "large", "tiny", "zero", "infin
 enum { USUAL, LARGE, TINY, NONE, INFINITE, NOT_A_NUMBER };
 static const char *const places[] = {"any", "first", "last", "beyond", "before", "t_beyond", NULL};
 enum { ANY, FIRST, LAST, BEYOND, BEFORE, T_BEYOND };
+static const char *const counts[] = {"any", "due", "almost", NULL};
 static const char *const targets[] = {"some", "all", "none", NULL};
 static const char *const scales[] = {"any", "one", "most", "half", NULL};
 
@@ -86,6 +87,8 @@ static const struct param params[] = {
     [SCHEDULE_GRADIENT] = DRAWN_OF(unless_update, "gradient", gradients, "how g2 is drawn"),
     [SCHEDULE_AT] = DRAWN_OF(unless_update, "at", places,
                              "the update: any, the first or last, or outside of the tables"),
+    [SCHEDULE_COUNTED] = DRAWN_OF(unless_dynamic, "counted", counts,
+                                  "good updates until now: any, or when it grows"),
     [SCHEDULE_TARGETS] =
         DRAWN_OF(unless_loss, "targets", targets, "rows with a target: some, all or none"),
     [SCHEDULE_SCALE] = DRAW_PARAM("scale", scales, 0,
@@ -152,13 +155,17 @@ static void draw_t(const struct call *f, int arg, uint64_t key, double *t)
         *t = (double)DIM(f, 'U');
 }
 
-/* Half of them are one before the scale grows. */
+/* `due`: the scale grows by this update, `almost`: by the next one. */
 static void draw_good(const struct call *f, int arg, uint64_t key, double *good)
 {
     const double G = (double)DIM(f, 'G');
 
     (void)arg;
-    *good = draw_uniform(key, 0) < 0.5 ? G - 1 : floor(draw_uniform(key, 1) * G);
+    switch (f->choice[SCHEDULE_COUNTED]) {
+    case 1: *good = G - 1; break;
+    case 2: *good = fmax(G - 2, 0); break;
+    default: *good = floor(draw_uniform(key, 0) * G);
+    }
 }
 
 static void draw_scale(const struct call *f, int arg, uint64_t key, double *scale)
@@ -265,7 +272,8 @@ const struct op op_schedule = {
              "loss_scale=fixed,dynamic; "
              "updates=9 at=first,last,beyond,before,t_beyond gradient=usual,infinite; "
              "updates=5 loss_scale=dynamic growth=1,3,2000 scale=any,one,most,half "
-             "gradient=usual,infinite; updates=300 clip=1e-3,5; updates=50 beta1=0 beta2=0.95; "
+             "gradient=usual,infinite counted=any,due,almost; updates=300 clip=1e-3,5; updates=50 "
+             "beta1=0 beta2=0.95; "
              "what=loss rows=1,2,33 scale=any,most targets=some,all,none",
     .shapes = "updates=2,31,1025; what=loss rows=255,256,257,1023,1024,1025,4099",
     .cost = costs,

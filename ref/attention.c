@@ -6,7 +6,8 @@
 struct attention_call {
     int64_t B, T, S, H, G, D, E;
     struct attention_window window;
-    struct attention_dropout dropout;
+    struct dropout_mask dropout;
+    uint32_t u;
     real scale, softcap, keep; /* keep: 1 / (1 - p) */
     const real *q, *k, *v;
     const real *slopes, *sinks; /* or NULL */
@@ -27,6 +28,7 @@ static struct attention_call call_of(const struct call *f, real **work)
     c.E = DIM(f, 'E');
     c.window = attention_window(f);
     c.dropout = attention_dropout(f);
+    c.u = dropout_step(a->counter);
     c.scale = constant(attention_scale(f));
     c.softcap = f->real[ATTENTION_SOFTCAP];
     c.keep = 1 / (1 - f->real[ATTENTION_DROPOUT]);
@@ -84,7 +86,7 @@ static real score(const struct attention_call *c, int64_t b, int64_t h, int64_t 
 /* Z_ij / (1 - p) */
 static real kept(const struct attention_call *c, int64_t b, int64_t h, int64_t i, int64_t j)
 {
-    return attention_kept(&c->dropout, b * c->H + h, i, j) ? c->keep : 0;
+    return attention_kept(&c->dropout, c->u, b * c->H + h, i, j) ? c->keep : 0;
 }
 
 /* What the weights of a row are divided by before they are stored as P: 1, or their sum, as an eager

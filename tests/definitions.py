@@ -299,6 +299,29 @@ def add_gradients(a, given, upstream):
 DEFINITIONS["add"] = Definition(add, 0, add_gradients)
 
 
+def dropped(a, given, x):
+    """Z x / (1 - p), the same mask in both passes: of x and of dy."""
+    if a["dropout"] == 0:
+        return x
+    i = np.arange(x.size).reshape(x.shape)
+    four = i // 4
+    counter = np.stack([four % 2**32, four // 2**32, np.zeros_like(i),
+                        np.full_like(i, definitions_attention.step(given))], axis=-1)
+    share = definitions_attention.share(a, counter, i % 4)
+    return np.where(share > 0, x * share, 0)
+
+
+def dropout(a, given):
+    return {"y": dropped(a, given, given["x"])}
+
+
+def dropout_gradients(a, given, upstream):
+    return {"x": (dropped(a, given, upstream["y"]), None)}
+
+
+DEFINITIONS["dropout"] = Definition(dropout, 2, dropout_gradients)
+
+
 def row(a, given, results):
     return int(a["columns"]) + 4
 

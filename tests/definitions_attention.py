@@ -19,16 +19,26 @@ def philox(counter, key):
     return np.stack([a, b, c, d], axis=-1)
 
 
-def kept(a, row, T, S):
+def share(a, counter, lane):
+    """Z / (1 - p) where a word is that lane of a counter's [...,4]."""
+    key = a["dropout_seed"] + 0x9e3779b9 * (a["dropout_seed"] // 2**32)
+    words = philox(counter, (key % 2**32, 0))
+    word = np.take_along_axis(words, lane[..., None], axis=-1)[..., 0]
+    return np.where(word >= np.floor(a["dropout"] * 2**32), 1 / (1 - a["dropout"]), 0)
+
+
+def step(given):
+    """The last word of counters: u mod 2^32."""
+    return int(given["counter"][0]) % 2**32
+
+
+def kept(a, given, row, T, S):
     """Z / (1 - p) of all pairs of row b H + h."""
     if a["dropout"] == 0:
         return np.ones((T, S))
     i, j = np.meshgrid(np.arange(T), np.arange(S), indexing="ij")
-    counter = np.stack([j // 4, i, np.full_like(i, row), np.zeros_like(i)], axis=-1)
-    key = a["dropout_seed"] + 0x9e3779b9 * (a["dropout_seed"] // 2**32)
-    words = philox(counter, (key % 2**32, 0))
-    word = np.take_along_axis(words, (j % 4)[..., None], axis=-1)[..., 0]
-    return np.where(word >= np.floor(a["dropout"] * 2**32), 1 / (1 - a["dropout"]), 0)
+    counter = np.stack([j // 4, i, np.full_like(i, row), np.full_like(i, step(given))], axis=-1)
+    return share(a, counter, j % 4)
 
 
 def visible_pairs(a, T, S):
@@ -80,7 +90,7 @@ class Head:
         self.live = (s != -np.inf)[:, :S]
         P = e / total
         self.P, self.P_sink = P[:, :S], P[:, S:]
-        self.z = kept(a, b * H + h, T, S)
+        self.z = kept(a, given, b * H + h, T, S)
 
     def o(self):
         return weighted(self.P * self.z, self.v)

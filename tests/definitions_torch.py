@@ -26,7 +26,7 @@ def declines(given, results):
 
 def leaves(given):
     """The inputs as double tensors that ask for gradients."""
-    return {name: torch.tensor(x, dtype=torch.float64, requires_grad=name != "slopes")
+    return {name: torch.tensor(x, dtype=torch.float64, requires_grad=name not in ("slopes", "counter"))
             for name, x in given.items()}
 
 
@@ -58,7 +58,7 @@ def attend(a, x):
     if a["sink"] == "yes":
         s = torch.cat([s, x["sinks"][None, :, None, None].expand(B, H, T, 1)], dim=3)
     lse = torch.logsumexp(s, dim=3)
-    z = np.stack([kept(a, row, T, S) for row in range(B * H)]).reshape(B, H, T, S)
+    z = np.stack([kept(a, x, row, T, S) for row in range(B * H)]).reshape(B, H, T, S)
     o = (torch.softmax(s, dim=3)[..., :S] * torch.tensor(z)) @ v
     return o.transpose(1, 2), lse
 

@@ -179,6 +179,7 @@ int main(void)
         "gemm_splitk M=33 N=40 K=240 beta=0.5 dtype=bf16",
         "gemv M=65 K=129 beta=-1.5 dtype=fp32",
         "add rows=5 dim=67 dtype=bf16",
+        "dropout rows=5 dim=67 dropout=0.5 dtype=bf16",
     };
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)

@@ -200,6 +200,14 @@ struct arg {
 /* For contract files: ARG(diag_delta, k, "BTN", IN | DIFF, UNIT) describes
  * the member k of struct diag_delta, at that member's place. */
 #define ARG(op, member, ...) [PLACE(op, member)] = {.name = #member, .shape = __VA_ARGS__}
+/* Defines how the element of a tensor of one is drawn, from the settings alone. */
+#define DRAW_ONE(name, value)                                                                      \
+    static void name(const struct call *f, int arg, uint64_t key, double *x)                       \
+    {                                                                                              \
+        (void)arg;                                                                                 \
+        (void)key;                                                                                 \
+        *x = value;                                                                                \
+    }
 #define N_ARGS(op) (sizeof(struct op) / sizeof(void *))
 /* The constant n, which does not compile where it is more than max. */
 #ifdef __cplusplus

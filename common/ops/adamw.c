@@ -104,14 +104,6 @@ static double correction(const struct call *f, int beta)
     return 1 / (1 - pow(f->real[beta], (double)DIM(f, 'S')));
 }
 
-/* The element of a tensor of one. */
-#define DRAW_ONE(name, value)                                                                      \
-    static void name(const struct call *f, int arg, uint64_t key, double *x)                       \
-    {                                                                                              \
-        (void)arg;                                                                                 \
-        (void)key;                                                                                 \
-        *x = value;                                                                                \
-    }
 DRAW_ONE(draw_rate, f->real[ADAMW_LR])
 DRAW_ONE(draw_unbias1, correction(f, ADAMW_BETA1))
 DRAW_ONE(draw_unbias2, correction(f, ADAMW_BETA2))

@@ -63,14 +63,10 @@ static const struct param params[] = {
     [ATTENTION_SOFTCAP] = REAL_PARAM("softcap", 0, 0, 1e12, "c of c tanh(u / c); 0: none"),
     [ATTENTION_BIAS] = CHOICE_PARAM("bias", biases, BIAS_NONE, "what is added to the scores"),
     [ATTENTION_SINK] = CHOICE_PARAM("sink", no_yes, 0, "one more score in a head, of no value"),
-    [ATTENTION_DROPOUT] = REAL_PARAM("dropout", 0, 0, 0.95, "share of the probabilities dropped"),
-    [ATTENTION_SEED] = {.name = "dropout_seed",
-                        .letter = 'X',
-                        .initial = 1,
-                        .max = INT64_MAX,
-                        .help = "key of the words that say which",
-                        .unless = no_dropout,
-                        .seed = 1},
+    [ATTENTION_DROPOUT] =
+        REAL_PARAM("dropout", 0, 0, DROPOUT_MOST, "share of the probabilities dropped"),
+    [ATTENTION_SEED] = DROPOUT_SEED_PARAM('X', no_dropout),
+    [ATTENTION_STEP] = DROPOUT_STEP_PARAM('U', no_dropout),
     [ATTENTION_KEEP_O] = ASIDE_PARAM("keep_o", kept, 0, "the type of the o that backward reads"),
     [ATTENTION_FILL] = DRAW_PARAM("fill", fills, 0, "how q, k, v or bias are drawn: hard"),
     [ATTENTION_D_LSE] =
@@ -83,7 +79,8 @@ double attention_scale(const struct call *f)
     return scale == 0 ? 1 / sqrt((double)DIM(f, 'D')) : scale;
 }
 
-static const struct axis axes[] = {{'S', "key"}, {'G', "kv_head"}, {'E', "width_v"}, {0}};
+static const struct axis axes[] = {
+    {'S', "key"}, {'G', "kv_head"}, {'E', "width_v"}, {'O', "one"}, {0}};
 
 OF_CALL(int, keys_are_steps, DIM(f, 'K') == 0)
 OF_CALL(const char *, shape_k, keys_are_steps(f) ? "BTGD" : "BSGD")
@@ -91,6 +88,7 @@ OF_CALL(const char *, shape_v, keys_are_steps(f) ? "BTGE" : "BSGE")
 OF_CALL(int, has_slopes, f->choice[ATTENTION_BIAS] == BIAS_ALIBI)
 OF_CALL(int, has_bias, f->choice[ATTENTION_BIAS] == BIAS_FULL)
 OF_CALL(int, has_sinks, f->choice[ATTENTION_SINK])
+OF_CALL(int, drops, f->real[ATTENTION_DROPOUT] > 0)
 OF_CALL(int, keeps_o, f->choice[ATTENTION_KEEP_O])
 
 /* With dropout a row of the batch depends on its index. */
@@ -189,6 +187,8 @@ static void draw_sinks(const struct call *f, int arg, uint64_t key, double *x)
     op_draw(f, arg, has_bias(f) && hard_of(f, 1) == FILL_SHIFTED ? SHIFTED : NORMAL, key, x);
 }
 
+DRAW_ONE(draw_counter, (double)DIM(f, 'U'))
+
 OF_CALL(enum fill, fill_d_lse, f->choice[ATTENTION_D_LSE] ? ZERO : NORMAL)
 
 static const struct arg args[] = {
@@ -198,6 +198,7 @@ static const struct arg args[] = {
     ARG(attention, slopes, "H", IN | WIDE, .when = has_slopes, .draw = draw_slopes),
     ARG(attention, bias, "HTS", IN | DIFF | WIDE_GRAD, .when = has_bias, .draw = draw_bias),
     ARG(attention, sinks, "H", IN | DIFF | WIDE | PARAMETER, .when = has_sinks, .draw = draw_sinks),
+    ARG(attention, counter, "O", IN | WHOLE, .when = drops, .draw = draw_counter), /* settled */
     ARG(attention, o, "BTHE", OUT | SAVED | DIFF),
     ARG(attention, lse, "BHT", OUT | SAVED | DIFF | WIDE, .fill_of = fill_d_lse),
     ARG(attention, o32, "BTHE", SAVED | WIDE, .when = keeps_o),
@@ -207,6 +208,7 @@ static int derive(struct call *f)
 {
     const int64_t H = DIM(f, 'H'), J = DIM(f, 'J');
 
+    DIM(f, 'O') = 1;
     DIM(f, 'S') = DIM(f, 'K') ? DIM(f, 'K') : DIM(f, 'T');
     DIM(f, 'G') = J ? J : H;
     DIM(f, 'E') = DIM(f, 'F') ? DIM(f, 'F') : DIM(f, 'D');
@@ -314,8 +316,9 @@ const struct op op_attention = {
         "batch=2 steps=6 keys=11 heads=3 dim=8 mask=window left=2 right=1 bias=none,alibi,full; "
         "batch=2 steps=9 heads=6 kv_heads=2 dim=7 softcap=0.5,3 bias=none,alibi,full sink=no,yes; "
         "batch=2 steps=8 heads=2 dim=4 dropout=0.3 dropout_seed=1,18446744073709551615 sink=yes "
-        "bias=full; "
-        "batch=2 steps=10 heads=4 kv_heads=2 dim=4 mask=full dropout=0.9 softcap=1; "
+        "bias=full dropout_step=0,3; "
+        "batch=2 steps=10 heads=4 kv_heads=2 dim=4 mask=full dropout=0.9 softcap=1 "
+        "dropout_step=4294967297; "
         "batch=1 steps=33 heads=2 dim=16 scale=0.01,2 keep_o=fp32,as_stored; "
         "batch=2 steps=11 heads=2 dim=6 d_lse=zero sink=yes bias=full; "
         "batch=1 steps=40 heads=2 kv_heads=1 dim=6 fill=equal,growing,falling,ties,common; "
@@ -334,7 +337,7 @@ const struct op op_attention = {
         "batch=1 steps=200 heads=2 dim=32 mask=window left=0,1,63,64,65 right=0,64; "
         "batch=3 steps=97 heads=4 kv_heads=2 dim=33 bias=alibi,full sink=yes softcap=20; "
         "batch=1 steps=1000 heads=1 dim=8; batch=1 steps=3 keys=1031 heads=2 dim=16; "
-        "batch=2 steps=131 keys=67 heads=2 dim=48 dropout=0.1 bias=full; "
+        "batch=2 steps=131 keys=67 heads=2 dim=48 dropout=0.1 bias=full dropout_step=2; "
         "batch=1 steps=300 heads=2 dim=64 fill=equal,growing,falling,ties,common; "
         "batch=1 steps=140 heads=2 dim=24 fill=masked,shifted,outliers bias=none,full sink=no,yes",
     .memory = "batch=256 steps=128 heads=16 dim=64; "

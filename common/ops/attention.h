@@ -11,9 +11,9 @@
  *     lse_i = m_i + log l_i,  P_ij = exp(s_ij - lse_i),  o_i = sum_j P_ij Z_ij / (1 - p) v_j
  *
  * The sink is neither scaled nor capped and has no value.  Dropout: Z_ij = 1 where a word is at least
- * floor(p 2^32): word j mod 4 of Philox-4x32-10 with the counter (floor(j / 4), i, b H + h, 0) and the key
- * (dropout_seed + 0x9e3779b9 floor(dropout_seed / 2^32)) mod 2^32, the same in both passes and on all
- * backends.
+ * floor(p 2^32): word j mod 4 of Philox-4x32-10 with the counter (floor(j / 4), i, b H + h, u mod 2^32), u the
+ * element of `counter`, and the key (dropout_seed + 0x9e3779b9 floor(dropout_seed / 2^32)) mod 2^32, the same
+ * in both passes and on all backends.
  *
  * Backward, given do and dlse, P again from lse:
  *
@@ -31,7 +31,7 @@
 #ifndef COMMON_OPS_ATTENTION_H
 #define COMMON_OPS_ATTENTION_H
 
-#include "common/base/philox.h"
+#include "common/base/dropout.h"
 #include "common/call/call.h"
 
 struct attention {
@@ -39,6 +39,7 @@ struct attention {
     void *slopes;    /* [H], bias = alibi */
     void *bias;      /* [H,T,S], bias = full */
     void *sinks;     /* [H], sink = yes */
+    void *counter;   /* [1], dropout > 0 */
     void *o;         /* [B,T,H,E] */
     void *lse;       /* [B,H,T] */
     void *o32;       /* [B,T,H,E], keep_o = fp32: o before it is rounded to its type */
@@ -61,6 +62,7 @@ enum {
     ATTENTION_SINK,
     ATTENTION_DROPOUT,
     ATTENTION_SEED,
+    ATTENTION_STEP,
     ATTENTION_KEEP_O,
     ATTENTION_FILL,
     ATTENTION_D_LSE
@@ -112,27 +114,19 @@ double attention_scale(const struct call *f);
 }
 #endif
 
-/* Dropout: the words below `threshold` are dropped; the others count 1 / (1 - p). */
-struct attention_dropout {
-    uint32_t threshold, key;
-};
-
-static inline struct attention_dropout attention_dropout(const struct call *f)
+static inline struct dropout_mask attention_dropout(const struct call *f)
 {
-    const struct attention_dropout d = {(uint32_t)(f->real[ATTENTION_DROPOUT] * 0x1p32),
-                                        (uint32_t)DIM(f, 'X') +
-                                            0x9e3779b9u * (uint32_t)(DIM(f, 'X') >> 32)};
-    return d;
+    return dropout_mask(f->real[ATTENTION_DROPOUT], DIM(f, 'X'));
 }
 
-/* Is P_ij of row (b H + h) kept? */
-static inline ON_HOST_AND_DEVICE int attention_kept(const struct attention_dropout *d, int64_t row,
-                                                    int64_t i, int64_t j)
+/* Is P_ij of row (b H + h) kept in step u? */
+static inline ON_HOST_AND_DEVICE int attention_kept(const struct dropout_mask *d, uint32_t u,
+                                                    int64_t row, int64_t i, int64_t j)
 {
     if (!d->threshold)
         return 1;
-    const struct philox counter = {{(uint32_t)(j / 4), (uint32_t)i, (uint32_t)row, 0}};
-    return philox4x32(counter, d->key, 0).word[j % 4] >= d->threshold;
+    const struct philox counter = {{(uint32_t)(j / 4), (uint32_t)i, (uint32_t)row, u}};
+    return dropout_keeps(d, dropout_words(d, counter).word[j % 4]);
 }
 
 #endif

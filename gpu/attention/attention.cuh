@@ -10,9 +10,10 @@ struct attention_shape {
     int64_t B, T, S, H, G;
     int D, E;
     struct attention_window window;
-    struct attention_dropout dropout;
+    struct dropout_mask dropout;
     float scale, softcap, keep;  /* keep: 1 / (1 - p) */
     const float *slopes, *sinks; /* or NULL */
+    const void *counter;         /* or NULL */
     bool plain;                  /* s_ij = u_ij where i sees j, and nothing is dropped */
 
     /* The places of a row of q or o, of k or v by the query head, and of lse. */
@@ -51,6 +52,7 @@ static inline attention_shape attention_shape_of(const struct call *f)
             (float)(1 / (1 - f->real[ATTENTION_DROPOUT])),
             (const float *)a->slopes,
             (const float *)a->sinks,
+            a->counter,
             !a->bias && !a->slopes && !(f->real[ATTENTION_SOFTCAP] > 0) &&
                 !(f->real[ATTENTION_DROPOUT] > 0)};
 }
@@ -101,7 +103,9 @@ static __device__ __forceinline__ score score_of(const attention_shape &n, float
 static __device__ __forceinline__ float kept_share(const attention_shape &n, int64_t row, int64_t i,
                                                    int64_t j)
 {
-    return attention_kept(&n.dropout, row, i, j) ? n.keep : 0;
+    if (!n.dropout.threshold)
+        return n.keep;
+    return attention_kept(&n.dropout, dropout_step(n.counter), row, i, j) ? n.keep : 0;
 }
 
 /* P_ij Z_ij / (1 - p), du_ij and ds_ij. */

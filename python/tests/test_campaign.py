@@ -52,6 +52,7 @@ silu rows=64 dim=100
 relu rows=64 dim=100
 swiglu rows=64 dim=100
 add rows=64 dim=100
+dropout rows=64 dim=100
 rmsnorm rows=64 columns=256
 layernorm rows=64 columns=256
 qk_norm batch=2 steps=16 heads=4 kv_heads=2 head_dim=64

@@ -27,12 +27,13 @@ IN_PLACE = [
     ("adamw", {"tensors": 2}, {"p_next": "p", "m_next": "m", "v_next": "v"}),
     ("adamw", {"master": "yes"}, {"m_next": "m", "v_next": "v", "master_next": "master"}),
     ("add", {}, {"y": "a"}),
+    ("dropout", {"dropout": 0.5}, {"y": "x"}),
     ("gemm", {"beta": 0.5}, {"C": "C0"}),
     ("gemm_batched", {"beta": 0.5}, {"C": "C0"}),
     ("gemm_splitk", {"beta": 0.5}, {"C": "C0"}),
     ("gemv", {"beta": -1.5}, {"y": "y0"}),
 ]
-SIZES = {"adamw": {"parameters": 37}, "add": {"rows": 4, "dim": 5}, "gemv": {"M": 7, "K": 9},
+SIZES = {"adamw": {"parameters": 37}, "add": {"rows": 4, "dim": 5}, "dropout": {"rows": 4, "dim": 5}, "gemv": {"M": 7, "K": 9},
          "gemm": {"M": 5, "N": 7, "K": 9}, "gemm_splitk": {"M": 5, "N": 7, "K": 9},
          "gemm_batched": {"batch": 2, "M": 5, "N": 7, "K": 9}}
 

@@ -28,6 +28,26 @@ static int other_mask(const struct call *f)
 WRONG_PASSES(dropout_drawn_again, "backward draws another dropout mask than forward", right_forward,
              other_mask, .declines = drops);
 
+WRONG_UNLESS(has_step, f->real[ATTENTION_DROPOUT] > 0 && DIM(f, 'U') > 0, "u is 0")
+static int at_step(const struct call *f, enum pass p, int64_t u)
+{
+    struct call g = *f;
+    g.arg[PLACE(attention, counter)] = &u;
+    return right_pass(&g, p);
+}
+static int dropout_of_none_run(const struct call *f, enum pass p)
+{
+    return at_step(f, p, 0);
+}
+WRONG_RUN(dropout_of_none, "the counter is ignored: one mask for ever", .declines = has_step);
+
+static int next_mask(const struct call *f)
+{
+    return at_step(f, BACKWARD, *(const int64_t *)ARGS(f, attention)->counter + 1);
+}
+WRONG_PASSES(dropout_of_next, "backward has the mask of the counter that has been advanced",
+             right_forward, next_mask, .declines = drops);
+
 WRONG_UNLESS(has_sink, f->choice[ATTENTION_SINK], "no sink")
 static int without_sink(const struct call *f)
 {
@@ -89,7 +109,8 @@ struct sizes {
     const struct attention *a;
     int64_t B, T, S, H, G, D, E;
     struct attention_window window;
-    struct attention_dropout dropout;
+    struct dropout_mask dropout;
+    uint32_t u;
     real scale, cap, keep;
     unsigned wrong;
 };
@@ -107,6 +128,7 @@ static struct sizes sizes_of(const struct call *f, unsigned wrong)
         .E = DIM(f, 'E'),
         .window = attention_window(f),
         .dropout = attention_dropout(f),
+        .u = dropout_step(ARGS(f, attention)->counter),
         .scale = (real)attention_scale(f),
         .cap = (real)f->real[ATTENTION_SOFTCAP],
         .keep = wrong & KEPT_BY_1 ? 1 : (real)(1 / (1 - f->real[ATTENTION_DROPOUT])),
@@ -185,7 +207,7 @@ static real score(const struct sizes *c, int64_t b, int64_t h, int64_t i, int64_
 
 static int kept(const struct sizes *c, int64_t b, int64_t h, int64_t i, int64_t j)
 {
-    return attention_kept(&c->dropout, b * c->H + h, i, j);
+    return attention_kept(&c->dropout, c->u, b * c->H + h, i, j);
 }
 
 /* The mean of all v, in o. */
@@ -432,9 +454,9 @@ WRONG_BITS(no_sink_gradient, "d_sinks is 0", 0, NO_SINK_GRADIENT, .declines = ha
 WRONG_BITS(bias_of_du, "d_bias is scale du, not ds", 0, BIAS_OF_DU, .declines = has_bias);
 
 WRONG_KERNELS(attention, &scale_of_padded_width, &window_too_short, &window_without_right,
-              &dropout_drawn_again, &sink_not_in_sum, &delta_without_dlse, &delta_of_rounded_o,
-              &mask_strict, &aligned_at_start, &keys_lost, &heads_modulo, &cap_after_bias,
-              &alibi_rises, &alibi_of_row, &not_rescaled, &empty_row_sees_all, &sum_of_kept,
-              &no_cap_slope, &first_head_of_group, &dropout_unscaled, &dq_unscaled,
-              &dk_scaled_twice, &dv_of_all, &delta_of_all, &no_delta, &last_sequence,
-              &small_flushed, &no_sink_gradient, &bias_of_du);
+              &dropout_drawn_again, &dropout_of_none, &dropout_of_next, &sink_not_in_sum,
+              &delta_without_dlse, &delta_of_rounded_o, &mask_strict, &aligned_at_start, &keys_lost,
+              &heads_modulo, &cap_after_bias, &alibi_rises, &alibi_of_row, &not_rescaled,
+              &empty_row_sees_all, &sum_of_kept, &no_cap_slope, &first_head_of_group,
+              &dropout_unscaled, &dq_unscaled, &dk_scaled_twice, &dv_of_all, &delta_of_all,
+              &no_delta, &last_sequence, &small_flushed, &no_sink_gradient, &bias_of_du);

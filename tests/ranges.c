@@ -91,8 +91,12 @@ static void forms(void)
     }
     if (good("ranges of every operation", NULL, "all rows=\"2:4 x2\"", &x)) {
         int with_rows = 0;
-        for (int i = 0; i < N_OPS; i++)
-            with_rows += op_param(ops[i], "rows", NULL) != NULL;
+        for (int i = 0; i < N_OPS; i++) {
+            const struct param *p = op_param(ops[i], "rows", NULL);
+            struct call f;
+            op_defaults(ops[i], &f);
+            with_rows += p && !(p->unless && p->unless(&f));
+        }
         ok(x.n == N_OPS + with_rows, "are those of each that has the key");
         plan_free(&x);
     }

@@ -73,7 +73,7 @@ const struct op op_dropout = {
              "rows=3 dim=64 dropout=0.3 dropout_seed=0,4294967296,18446744073709551615 "
              "dropout_step=0,1,4294967295,4294967298; "
              "rows=7 dim=5 dropout=0.95 dropout_step=9007199254740991; "
-             "rows=5 dim=1 dropout=0.5 dropout_step=2; "
+             "rows=5 dim=1 dropout=0.5 dropout_step=3; "
              "fill=masked rows=15 dim=33 dropout=0,0.1,0.5 dropout_step=5",
     .shapes = "rows=1 dim=2,3,4,5,7,8,9,15,16,17,31,255,256,257,1023,1024,1025 dropout=0.5 "
               "dropout_step=1; rows=257 dim=1; rows=31 dim=33 dropout=0.95; rows=13 dim=1021; "

@@ -41,12 +41,6 @@ static inline ON_HOST_AND_DEVICE uint32_t dropout_step(const void *counter)
     return counter ? (uint32_t) * (const int64_t *)counter : 0;
 }
 
-static inline ON_HOST_AND_DEVICE struct philox dropout_words(const struct dropout_mask *m,
-                                                             struct philox counter)
-{
-    return philox4x32(counter, m->key, 0);
-}
-
 static inline ON_HOST_AND_DEVICE int dropout_keeps(const struct dropout_mask *m, uint32_t word)
 {
     return word >= m->threshold;

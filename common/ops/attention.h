@@ -126,7 +126,7 @@ static inline ON_HOST_AND_DEVICE int attention_kept(const struct dropout_mask *d
     if (!d->threshold)
         return 1;
     const struct philox counter = {{(uint32_t)(j / 4), (uint32_t)i, (uint32_t)row, u}};
-    return dropout_keeps(d, dropout_words(d, counter).word[j % 4]);
+    return dropout_keeps(d, philox4x32(counter, d->key, 0).word[j % 4]);
 }
 
 #endif

@@ -89,6 +89,7 @@ __global__ void softmax_kernel(attention_shape n, float *s, float *lse)
     if (at >= n.B * n.H * n.T)
         return;
     const int64_t h = at / n.T % n.H, i = at % n.T;
+    const uint32_t u = dropout_step(n.counter);
     float *row = s + at * n.S, top = n.sinks ? n.sinks[h] : -INFINITY, sum = 0;
 
     for (int64_t j = lane; j < n.S; j += 32)
@@ -100,7 +101,7 @@ __global__ void softmax_kernel(attention_shape n, float *s, float *lse)
     sum = warp_sum(sum) + (n.sinks ? expf(n.sinks[h] - from) : 0);
     for (int64_t j = lane; j < n.S; j += 32)
         row[j] =
-            row[j] == -INFINITY ? 0 : expf(row[j] - from) / sum * kept_share(n, at / n.T, i, j);
+            row[j] == -INFINITY ? 0 : expf(row[j] - from) / sum * kept_share(n, u, at / n.T, i, j);
     if (lane == 0)
         lse[at] = top == -INFINITY ? top : top + logf(sum);
 }
@@ -183,7 +184,8 @@ __global__ void slopes_kernel(attention_shape n, given<T> x, matrices m)
         const int64_t q = n.query(p.b, p.i, p.h), k = n.key(p.b, p.j, p.h), row = at / n.S;
         const score s =
             score_of(n, n.scale * dot(x.q + q * n.D, x.k + k * n.D, n.D), x.bias, p.h, p.i, p.j);
-        w = weights_of(s, expf(s.s - x.lse[row]), kept_share(n, row / n.T, p.i, p.j),
+        w = weights_of(s, expf(s.s - x.lse[row]),
+                       kept_share(n, dropout_step(n.counter), row / n.T, p.i, p.j),
                        dot(x.d_o + q * n.E, x.v + k * n.E, n.E), m.delta[row]);
     }
     m.P[at] = w.P;

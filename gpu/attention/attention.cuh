@@ -5,16 +5,16 @@
 #include "common/ops/attention.h"
 #include "gpu/gpu.cuh"
 
-/* The sizes, the options, and where rows are. */
+/* The sizes, the options, and where rows are.  Of more than 128 bytes kernels have a copy, and spill registers. */
 struct attention_shape {
     int64_t B, T, S, H, G;
     int D, E;
     struct attention_window window;
     struct dropout_mask dropout;
     float scale, softcap, keep;  /* keep: 1 / (1 - p) */
+    bool plain;                  /* s_ij = u_ij where i sees j, and nothing is dropped */
     const float *slopes, *sinks; /* or NULL */
     const void *counter;         /* or NULL */
-    bool plain;                  /* s_ij = u_ij where i sees j, and nothing is dropped */
 
     /* The places of a row of q or o, of k or v by the query head, and of lse. */
     __device__ __forceinline__ int64_t query(int64_t b, int64_t i, int64_t h) const
@@ -34,6 +34,7 @@ struct attention_shape {
         return attention_first(&window, i) <= j && j < attention_last(&window, i);
     }
 };
+static_assert(sizeof(attention_shape) <= 128, "kernels would spill registers");
 
 static inline attention_shape attention_shape_of(const struct call *f)
 {
@@ -50,11 +51,11 @@ static inline attention_shape attention_shape_of(const struct call *f)
             (float)attention_scale(f),
             (float)f->real[ATTENTION_SOFTCAP],
             (float)(1 / (1 - f->real[ATTENTION_DROPOUT])),
+            !a->bias && !a->slopes && !(f->real[ATTENTION_SOFTCAP] > 0) &&
+                !(f->real[ATTENTION_DROPOUT] > 0),
             (const float *)a->slopes,
             (const float *)a->sinks,
-            a->counter,
-            !a->bias && !a->slopes && !(f->real[ATTENTION_SOFTCAP] > 0) &&
-                !(f->real[ATTENTION_DROPOUT] > 0)};
+            a->counter};
 }
 
 /* The inputs; the last two of the backward pass alone. */
@@ -99,13 +100,11 @@ static __device__ __forceinline__ score score_of(const attention_shape &n, float
     return x;
 }
 
-/* Z_ij / (1 - p) of row (b H + h). */
-static __device__ __forceinline__ float kept_share(const attention_shape &n, int64_t row, int64_t i,
-                                                   int64_t j)
+/* Z_ij / (1 - p) of row (b H + h); u = dropout_step(n.counter) */
+static __device__ __forceinline__ float kept_share(const attention_shape &n, uint32_t u,
+                                                   int64_t row, int64_t i, int64_t j)
 {
-    if (!n.dropout.threshold)
-        return n.keep;
-    return attention_kept(&n.dropout, dropout_step(n.counter), row, i, j) ? n.keep : 0;
+    return attention_kept(&n.dropout, u, row, i, j) ? n.keep : 0;
 }
 
 /* P_ij Z_ij / (1 - p), du_ij and ds_ij. */

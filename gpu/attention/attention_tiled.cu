@@ -93,12 +93,13 @@ static __device__ __forceinline__ void soften(float (&s)[TILE::ROWS][TILE::COLS]
 template <typename TILE>
 static __device__ void drop(float *P, const attention_shape &n, const forward_tile &t)
 {
+    const uint32_t u = dropout_step(n.counter);
     float *own = P + lane_row() * TILE::LD_TILE + lane_column();
 
     for (int r = 0; r < TILE::ROWS; r++)
         for (int c = 0; c < TILE::COLS; c++)
             own[4 * r * TILE::LD_TILE + 8 * c] *= kept_share(
-                n, t.b * n.H + t.h, t.i + lane_row() + 4 * r, t.j + lane_column() + 8 * c);
+                n, u, t.b * n.H + t.h, t.i + lane_row() + 4 * r, t.j + lane_column() + 8 * c);
 }
 
 /* The end of the warp's rows: o / l and lse = m + log l; a row that sees nothing has o = 0. */

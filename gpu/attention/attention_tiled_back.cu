@@ -57,7 +57,7 @@ static __device__ __forceinline__ weights weights_at(const attention_shape &n, c
     if (!PLAIN) {
         const bool seen = i < n.T && n.visible(i, j);
         s = seen ? score_of(n, s.s, bias, t.h, i, j) : score{-INFINITY, 0};
-        z = seen ? kept_share(n, t.b * n.H + t.h, i, j) : 0;
+        z = seen ? kept_share(n, dropout_step(n.counter), t.b * n.H + t.h, i, j) : 0;
     }
     return weights_of(s, power(s.s, t.lse[query], LOG2E), z, dp, t.delta[query]);
 }

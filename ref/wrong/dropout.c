@@ -67,7 +67,7 @@ static int is_kept(const struct call *f, unsigned wrong, int64_t i)
         return 1;
     if (wrong & STEP_FIRST) {
         const struct philox counter = {{(uint32_t)(i / 4), (uint32_t)(i / 4 >> 32), u, 0}};
-        return dropout_keeps(&mask, dropout_words(&mask, counter).word[i % 4]);
+        return dropout_keeps(&mask, philox4x32(counter, mask.key, 0).word[i % 4]);
     }
     const int64_t at = wrong & OF_ROWS ? i % DIM(f, 'D') : wrong & OF_VECTORS ? i / 4 * 4 : i;
     return dropout_kept(&mask, u, at) != !!(wrong & INVERTED);

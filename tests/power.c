@@ -191,6 +191,7 @@ static const struct {
     {"entmax15", "rows=64 columns=32"},
     {"cross_entropy", "rows=64 vocabulary=100"},
     {"embedding", "rows=512 vocabulary=50 width=32 tokens=zipf"},
+    {"dropout", "rows=32 dim=96"},
     {"schedule", "updates=100"},
     {"adamw", "parameters=10000"},
     {"rope", "steps=32 batch=2 heads=2 dim=16"},

@@ -198,7 +198,7 @@ static const struct arg args[] = {
     ARG(attention, slopes, "H", IN | WIDE, .when = has_slopes, .draw = draw_slopes),
     ARG(attention, bias, "HTS", IN | DIFF | WIDE_GRAD, .when = has_bias, .draw = draw_bias),
     ARG(attention, sinks, "H", IN | DIFF | WIDE | PARAMETER, .when = has_sinks, .draw = draw_sinks),
-    ARG(attention, counter, "O", IN | WHOLE, .when = drops, .draw = draw_counter), /* settled */
+    ARG(attention, counter, "O", IN | WHOLE, .when = drops, .draw = draw_counter, .settled = 1),
     ARG(attention, o, "BTHE", OUT | SAVED | DIFF),
     ARG(attention, lse, "BHT", OUT | SAVED | DIFF | WIDE, .fill_of = fill_d_lse),
     ARG(attention, o32, "BTHE", SAVED | WIDE, .when = keeps_o),

@@ -26,7 +26,7 @@ DRAW_ONE(draw_counter, (double)DIM(f, 'U'))
 
 static const struct arg args[] = {
     ARG(dropout, x, "MD", IN | DIFF | NOT_BACK, NORMAL, .fill_choice = "fill"),
-    ARG(dropout, counter, "O", IN | WHOLE, .draw = draw_counter), /* settled */
+    ARG(dropout, counter, "O", IN | WHOLE, .draw = draw_counter, .settled = 1),
     ARG(dropout, y, "MD", OUT | DIFF, .overwrites = "x"),
 };
 

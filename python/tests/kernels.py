@@ -214,7 +214,9 @@ def adamw(words):
     kept, step_size = single(1 - p["lr"] * p["weight_decay"]), single(p["lr"] / factor["beta1"])
     root, eps = single(factor["beta2"] ** 0.5), single(p["eps"])
 
-    def forward(g, m, v, **of):
+    def forward(g, m, v, skip, **of):
+        if skip[0]:
+            return {"p_next": of["p"], "m_next": m, "v_next": v}
         m = m + single(1 - p["beta1"]) * (g - m)
         v = single(p["beta2"]) * v + single(1 - p["beta2"]) * g * g
         return {"p_next": kept * of["p"] - step_size * (m / (np.sqrt(v) / root + eps)), "m_next": m,

@@ -35,7 +35,8 @@ static void update(const struct call *f)
     const int64_t u = *(int64_t *)a->u, t = *(int64_t *)a->t, U = DIM(f, 'U');
     const real g2 = *(real *)a->g2, scale = *(real *)a->scale;
     const real clip = constant(f->real[SCHEDULE_CLIP]);
-    const int found = !(g2 >= 0 && g2 < INFINITY), lost = !within(u, U) || !within(t, U);
+    const int found = !(g2 >= 0 && g2 < INFINITY && scale > 0 && scale < INFINITY);
+    const int lost = !within(u, U) || !within(t, U);
     real factor = 1;
 
     if (clip > 0 && !found) {

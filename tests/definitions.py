@@ -411,7 +411,8 @@ def schedule(a, given):
         return {"d_row": np.full(int(a["rows"]), given["scale"][0] / count if count > 0 else 0.0)}
     u, t, good = (int(given[name][0]) for name in ("u", "t", "good"))
     g2, scale, U = given["g2"][0], given["scale"][0], int(a["updates"])
-    bad, inside = not np.isfinite(g2), 0 <= u < U and 0 <= t < U
+    bad = not (np.isfinite(g2) and g2 >= 0 and 0 < scale < np.inf)
+    inside = 0 <= u < U and 0 <= t < U
     norm = 0 if bad else np.sqrt(g2) / scale
     limit = 1 if a["clip"] == 0 or bad else min(1, a["clip"] / (norm + 1e-6))
     good = 0 if bad else good + 1
@@ -421,7 +422,7 @@ def schedule(a, given):
         "rate": given["rates"][u] if inside else np.nan,
         "unbias1": given["unbias1s"][t] if inside else np.nan,
         "unbias2": given["unbias2s"][t] if inside else np.nan,
-        "factor": limit / scale, "skip": bad or not inside,
+        "factor": np.divide(limit, scale), "skip": bad or not inside,
         "u_next": u + 1, "t_next": t + (inside and not bad), "good_next": 0 if grows else good,
         "scale_next": min(scale * moved, 2.0**24) if a["loss_scale"] == "dynamic" else scale}
     return {name: np.array([float(x)]) for name, x in results.items()}

@@ -433,6 +433,33 @@ static int check_exact(const char *check, const struct tensor_pair *pair, struct
     return 0;
 }
 
+/* The first element between the parts of a buffer that is to be 0 and is not; -1: none. */
+static int64_t first_in_gap(const struct tensor_pair *pair)
+{
+    const struct arg *a = &pair->call->op->arg[pair->arg];
+    const double *got = pair->got, *want = pair->want;
+
+    for (int64_t i = 0; a->gap && !pair->grad && i < op_count(pair->call, pair->arg); i++)
+        if (want[i] == 0 && got[i] != 0 && a->gap(pair->call, pair->arg, i))
+            return i;
+    return -1;
+}
+
+/* However small it is. */
+static void refuse_gap(struct verdict *v, const struct tensor_pair *pair)
+{
+    const int64_t at = first_in_gap(pair);
+
+    if (at < 0 || !v->pass)
+        return;
+    v->pass = v->unjudged = 0;
+    v->error = fabs(((const double *)pair->got)[at]);
+    v->bound = 0;
+    v->distance = "gap";
+    v->at = at;
+    v->fixed = ALL_FIXED;
+}
+
 int check_within(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
                  struct verdicts *list)
 {
@@ -451,6 +478,7 @@ int check_within(const char *check, const struct tensor_pair *pair, struct bound
         if (!v->pass && right_but_overflow(pair, bounds))
             v->pass = v->unjudged = 1;
         note_unjudged(v, bound, d.whole.of[BY_MAX]);
+        refuse_gap(v, pair);
         locate_verdict(v, pair, bound->of[BY_MAX]);
         e = power_find(&v->power, &d, bounds, pair->arg, pair->grad);
     }
@@ -464,6 +492,8 @@ int is_within(const struct tensor_pair *pair, const struct bounds *bounds)
 
     if (!(X_OR_G(*bounds, pair->arg, pair->grad).of[BY_MAX] > 0))
         return pair_same(pair);
+    if (first_in_gap(pair) >= 0)
+        return 0;
     if (distances_find(&d, pair->call, pair->arg, pair->got, pair->want))
         return -1;
     const struct worst w = worst_of(&d, bounds, pair->arg, pair->grad);

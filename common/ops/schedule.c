@@ -6,13 +6,14 @@
 
 static const char *const whats[] = {"update", "loss", NULL};
 static const char *const loss_scales[] = {"fixed", "dynamic", NULL};
-static const char *const gradients[] = {"usual", "large", "tiny", "zero", "infinite", "nan", NULL};
-enum { USUAL, LARGE, TINY, NONE, INFINITE, NOT_A_NUMBER };
+static const char *const gradients[] = {"usual",    "large", "tiny",     "zero",
+                                        "infinite", "nan",   "negative", NULL};
+enum { USUAL, LARGE, TINY, NONE, INFINITE, NOT_A_NUMBER, NEGATIVE };
 static const char *const places[] = {"any", "first", "last", "beyond", "before", "t_beyond", NULL};
 enum { ANY, FIRST, LAST, BEYOND, BEFORE, T_BEYOND };
 static const char *const counts[] = {"any", "due", "almost", NULL};
 static const char *const targets[] = {"some", "all", "none", NULL};
-static const char *const scales[] = {"any", "one", "most", "half", NULL};
+static const char *const scales[] = {"any", "one", "most", "half", "zero", "nan", NULL};
 
 static const char *unless_update(const struct call *f)
 {
@@ -175,6 +176,8 @@ static void draw_scale(const struct call *f, int arg, uint64_t key, double *scal
     case 1: *scale = 1; break;
     case 2: *scale = SCHEDULE_MOST_SCALE; break;
     case 3: *scale = 0.5; break;
+    case 4: *scale = 0; break;
+    case 5: *scale = NAN; break;
     default: *scale = exp2(floor(draw_uniform(key, 0) * 25));
     }
 }
@@ -191,6 +194,7 @@ static void draw_g2(const struct call *f, int arg, uint64_t key, double *g2)
     case NONE: *g2 = 0; break;
     case INFINITE: *g2 = INFINITY; break;
     case NOT_A_NUMBER: *g2 = NAN; break;
+    case NEGATIVE: *g2 = -1; break;
     default: {
         double scale;
         draw_scale(f, arg, key, &scale);
@@ -268,10 +272,10 @@ const struct op op_schedule = {
     .source = "common/ops/schedule.h",
     SIGNATURE(schedule, params, args),
     .axis = axes,
-    .cases = "updates=1,7 gradient=usual,large,tiny,zero,infinite,nan clip=0,1 "
+    .cases = "updates=1,7 gradient=usual,large,tiny,zero,infinite,nan,negative clip=0,1 "
              "loss_scale=fixed,dynamic; "
              "updates=9 at=first,last,beyond,before,t_beyond gradient=usual,infinite; "
-             "updates=5 loss_scale=dynamic growth=1,3,2000 scale=any,one,most,half "
+             "updates=5 loss_scale=dynamic growth=1,3,2000 scale=any,one,most,half,zero,nan "
              "gradient=usual,infinite counted=any,due,almost; updates=300 clip=1e-3,5; updates=50 "
              "beta1=0 beta2=0.95; "
              "what=loss rows=1,2,33 scale=any,most targets=some,all,none",

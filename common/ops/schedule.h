@@ -4,7 +4,7 @@
  * what = update: the scalars of a step of adamw (adamw.h), from the sum g2 of the squares of all gradients,
  * which are `scale` times too large; of U updates u are done, and t of them changed the parameters:
  *
- *     found   = g2 is NaN, infinite or below 0
+ *     found   = g2 is NaN, infinite or below 0, or scale is not above 0 or infinite
  *     lost    = u or t is not within 0 ... U - 1
  *     skip    = found or lost
  *     rate    = rates[u], unbias1 = unbias1s[t], unbias2 = unbias2s[t]; NaN if lost

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +70,7 @@ static void find_open(struct campaign *c, uint64_t named)
             continue;
         if (is_size(f, p))
             c->open |= BIT(i);
-        else if (p->draw && p->choices && !(p->unless && p->unless(f)))
+        else if (p->draw && !(p->unless && p->unless(f)))
             c->drawn |= BIT(i);
     }
 }
@@ -108,10 +109,12 @@ static int add_agreeing(const struct call *of, void *data)
 
     for (int i = 0; i < f.op->n_params; i++) {
         const struct param *p = &f.op->param[i];
-        if (p->letter && c->open & BIT(i))
+        if (p->letter && (c->open | c->drawn) & BIT(i))
             DIM(&f, p->letter) = DIM(of, p->letter);
-        if (c->drawn & BIT(i))
+        if (!p->letter && c->drawn & BIT(i)) {
             f.choice[i] = of->choice[i];
+            f.real[i] = of->real[i];
+        }
     }
     if (op_complete(&f) || random_work(&f) > MOST_WORK)
         return 0; /* these sizes do not go with the words */
@@ -181,14 +184,30 @@ static int is_masked(const struct param *p, int choice)
     return strcmp(p->choices[choice], "masked") == 0;
 }
 
+/* Numbers that say how inputs are drawn, but not those of the defaults. */
+static void draw_other_numbers(const struct campaign *c, struct call *f)
+{
+    for (int i = 0; i < f->op->n_params; i++) {
+        const struct param *p = &f->op->param[i];
+        if (!(c->drawn & BIT(i)) || p->choices)
+            continue;
+        if (p->real)
+            f->real[i] = fmin(fmax(f->real[i] / 4, p->real->min), p->real->max);
+        else
+            DIM(f, p->letter) = DIM(f, p->letter) + 2 <= p->max ? DIM(f, p->letter) + 2 : p->min;
+    }
+}
+
 /* f with the k-th other way to draw its inputs, all of them finite; 0: there is none. */
 static int draw_otherwise(const struct campaign *c, struct call *f, int k)
 {
     const struct call as_asked = *f;
 
     for (int i = 0; i < f->op->n_params; i++)
-        for (int v = 0; c->drawn & BIT(i) && f->op->param[i].choices[v]; v++) {
+        for (int v = 0; c->drawn & BIT(i) && f->op->param[i].choices && f->op->param[i].choices[v];
+             v++) {
             *f = as_asked;
+            draw_other_numbers(c, f);
             f->choice[i] = v;
             if (v != as_asked.choice[i] && !is_masked(&f->op->param[i], v) && !op_complete(f) &&
                 k-- == 0)
@@ -209,6 +228,7 @@ static int list_fills(struct campaign *c)
         return -1;
     for (int k = 0; is_drawn(&c->asked) && k < FILLS - 1; k++) {
         f = c->asked.call;
+        draw_other_numbers(c, &f);
         if (ways)
             draw_otherwise(c, &f, (int)((c->asked.seed + (uint64_t)k) % (uint64_t)ways));
         if (op_complete(&f) || add_listed(c, &f))

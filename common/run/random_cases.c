@@ -224,7 +224,7 @@ static double least_work(const struct random *r)
 
 int random_trial(const struct random *r, int64_t i, struct trial *t)
 {
-    enum { TRIES = 1000, OF_OP = 20 };
+    enum { TRIES = 1000, OF_OP = 20, MORE = 100 };
     struct source s = {draw_key(r->seed, "random") + (uint64_t)i * 0x9e3779b97f4a7c15, 0};
     double least = r->sampled ? 1e7 : 3e3, most = r->sampled ? 1e9 : 1e6;
 
@@ -243,7 +243,8 @@ int random_trial(const struct random *r, int64_t i, struct trial *t)
     for (int n = 0; n < TRIES; n++) {
         if (r->sampled && !r->only && n % OF_OP == OF_OP - 1) /* it has nothing to sample */
             t->call.op = ops[one_of(&s, N_OPS)];
-        if (draw_case(&s, r, t, max_work))
+        /* Settings that are named may leave no case of little work. */
+        if (draw_case(&s, r, t, r->of ? ldexp(max_work, n / MORE) : max_work))
             continue;
         if (!r->of)
             set_accumulate(t, uniform(&s) < 0.25);

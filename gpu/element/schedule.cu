@@ -47,7 +47,7 @@ static __global__ void update_kernel(schedule a, options o)
 {
     const int64_t u = one<int64_t>(a.u), t = one<int64_t>(a.t);
     const float g2 = one<float>(a.g2), scale = one<float>(a.scale);
-    const bool found = !(g2 >= 0 && g2 < INFINITY);
+    const bool found = !(g2 >= 0 && g2 < INFINITY && scale > 0 && scale < INFINITY);
     const bool lost = !within(u, o.updates) || !within(t, o.updates);
 
     *(float *)a.factor = (o.clip > 0 && !found ? factor_of(g2, scale, o.clip) : 1) / scale;

@@ -217,6 +217,7 @@ def adamw(words):
     def forward(g, m, v, skip, **of):
         if skip[0]:
             return {"p_next": of["p"], "m_next": m, "v_next": v}
+        g = of["factor"] * g
         m = m + single(1 - p["beta1"]) * (g - m)
         v = single(p["beta2"]) * v + single(1 - p["beta2"]) * g * g
         return {"p_next": kept * of["p"] - step_size * (m / (np.sqrt(v) / root + eps)), "m_next": m,

@@ -110,7 +110,21 @@ WRONG_CALL(adamw_decayed_short, "the last that decays does not",
            DIM(&g, 'Y') = adamw_decayed(DIM(f, 'Y'), DIM(f, 'N')) - 1);
 WRONG_CALL(adamw_no_eps, "eps is left out", g.real[ADAMW_EPS] = 0);
 
-WRONG_KERNELS(adamw, &adamw_eps_inside, &adamw_eps_before, &adamw_coupled, &adamw_late,
+/* m of what is between the parts. */
+static int gap_written(const struct call *f)
+{
+    const int64_t N = DIM(f, 'N'), K = DIM(f, 'K');
+    real *m = ARGS(f, adamw)->m_next;
+
+    for (int64_t k = 0; k < K; k++)
+        for (int64_t i = adamw_end(N, K, k); i < adamw_begin(N, K, k + 1); i++)
+            m[i] = (real)1e-20;
+    return 0;
+}
+
+WRONG_AFTER(adamw_gap, "what is between the parts does not stay 0", FORWARD, gap_written);
+
+WRONG_KERNELS(adamw, &adamw_gap, &adamw_eps_inside, &adamw_eps_before, &adamw_coupled, &adamw_late,
               &adamw_decay_without_lr, &adamw_first_moment, &adamw_one_unbias, &adamw_no_factor,
               &adamw_v_before_factor, &adamw_no_skip, &adamw_biased, &adamw_default_rate,
               &adamw_no_decay, &adamw_all_decay, &adamw_decayed_short, &adamw_no_eps);

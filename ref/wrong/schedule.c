@@ -61,6 +61,7 @@ OF_G2(clip_scaled, g2 *scale *scale)
 OF_G2(clip_square, g2 *g2)
 OF_G2(infinite, g2 == INFINITY ? (real)1e30 : g2)
 OF_G2(not_a_number, isnan(g2) ? 0 : g2)
+OF_G2(negative, g2 < 0 ? 0 : g2)
 
 #define OF_UPDATE(id, what, pass) WRONG_PASSES(id, what, pass, NULL, .declines = of_update)
 OF_UPDATE(schedule_next_rate, "the rate is the next update's", next_rate);
@@ -69,6 +70,7 @@ OF_UPDATE(schedule_t_late, "the bias is corrected by one update too many", t_lat
 OF_UPDATE(schedule_clip_scaled, "the norm is that of the scaled gradients", clip_scaled);
 OF_UPDATE(schedule_clip_square, "the norm is its square", clip_square);
 OF_UPDATE(schedule_infinite, "only a NaN is found", infinite);
+OF_UPDATE(schedule_negative, "a sum of squares below 0 is taken for 0", negative);
 OF_UPDATE(schedule_nan, "only an infinity is found", not_a_number);
 
 static int by_scale(const struct call *f, real power)
@@ -168,6 +170,6 @@ WRONG_AFTER(schedule_count_of_none, "where no row has a target the gradient is i
 
 WRONG_KERNELS(schedule, &schedule_next_rate, &schedule_t_is_u, &schedule_t_late,
               &schedule_clip_scaled, &schedule_clip_square, &schedule_infinite, &schedule_nan,
-              &schedule_scaled, &schedule_moved_scale, &schedule_t_always, &schedule_u_if_taken,
-              &schedule_without_end, &schedule_across, &schedule_grows_late, &schedule_fixed,
-              &schedule_no_clip, &schedule_mean_of_rows, &schedule_count_of_none);
+              &schedule_negative, &schedule_scaled, &schedule_moved_scale, &schedule_t_always,
+              &schedule_u_if_taken, &schedule_without_end, &schedule_across, &schedule_grows_late,
+              &schedule_fixed, &schedule_no_clip, &schedule_mean_of_rows, &schedule_count_of_none);

@@ -7,7 +7,8 @@
  * j = floor(i / 4) and u is the element of `counter`, and with the key
  * (dropout_seed + 0x9e3779b9 floor(dropout_seed / 2^32)) mod 2^32, the same on all backends.
  *
- * Backward, with the same counter: dx_i = Z_i dy_i / (1 - p).  The mask is made again and not saved.
+ * Backward, with the same counter: dx_i = Z_i dy_i / (1 - p).  The mask is made again and not saved, so
+ * that the counter moves on only behind the backward pass.
  *
  * An element's mask depends on its place among all, so rows are not independent. */
 #ifndef COMMON_OPS_DROPOUT_H

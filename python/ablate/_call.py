@@ -91,8 +91,8 @@ class Op:
 
     Each is contiguous, and of the shape and the type that the result has without `out`: an array of
     NumPy or a tensor of PyTorch, or, where the inputs are on a GPU, an array there.  It may be the
-    input that the output overwrites by the contract (adamw's p, m, v and master, add's a, gemm's C0,
-    gemv's y0); else it has no memory in common with another array of the call.  ref64 and ref32
+    input that the output overwrites by the contract (adamw's p, m, v and master, add's a, dropout's x,
+    schedule's u, t, good and scale, gemm's C0, gemv's y0); else it has no memory in common with another array of the call.  ref64 and ref32
     compute real numbers of their type where these lie, and copy nothing; Ctrl-C waits for them.
     Error: a name, a shape or a value is wrong, or the backend cannot run it here."""
 
@@ -180,10 +180,17 @@ class Op:
             return ""
         found = []
         for p in self.parameters.values():
-            for choice in p.choices:
-                if any(t.name == name for t in _tensors_of(f"{self.name} {p.name}={choice}")):
+            now = str(self.settings.get(p.name, p.default))
+            others = [c for c in p.choices if c != now]
+            if p.kind == "real" and float(now) == 0 and p.min <= 0.5 <= p.max:
+                others = ["0.5"]  # a share, of nothing until now
+            for choice in others:
+                try:
+                    there = _tensors_of(_words(self.name, {**self.settings, p.name: choice}))
+                except Error:  # it does not go with the others
+                    continue
+                if any(t.name == name for t in there):
                     found.append(f"{p.name}={choice}")
-        found = [f for f in found if not f.endswith(f"={self.parameters[f.split('=')[0]].default}")]
         return f"; with {' or '.join(found)} there is {name}" if found else ""
 
     def _refuse_mask(self, name: str, array: Any) -> None:

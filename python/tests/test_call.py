@@ -170,6 +170,12 @@ def test_a_mask_has_two_ways_to_be_said():
 
 
 def test_an_input_of_another_choice():
+    with pytest.raises(ablate.Error, match="it has q, k, v; with dropout=0.5 there is counter$"):
+        ablate.op("attention")(**dict.fromkeys("qkv", np.ones((1, 2, 1, 4))), counter=np.ones(1, int))
+    with pytest.raises(ablate.Error, match="skip; with master=no there is p$"):
+        ablate.op("adamw", master="yes")(**dict.fromkeys(["p", "g", "m", "v", "master"], np.ones(4)))
+    with pytest.raises(ablate.Error, match="it has scale, count; with what=update there is g2$"):
+        ablate.op("schedule", what="loss")(scale=np.ones(1), count=np.ones(1, int), g2=np.ones(1))
     with pytest.raises(ablate.Error, match="it has q, k, v; with sink=yes there is sinks$"):
         ablate.op("attention")(**heads(), sinks=np.zeros(4))
 

@@ -184,6 +184,19 @@ def test_autocast(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_what_an_autocast_leaves_alone(device):
+    """Ties, sums and steps that bf16 would make or lose."""
+    logits = torch.randn(2000, 64, device=device)
+    target, p = logits.argmax(-1), torch.full((4,), 1.0, device=device)
+    with torch.autocast(device, torch.bfloat16):
+        assert int(at.accuracy(logits=logits, target=target).count) == 2000
+        made = at.adamw(p=p, g=p, m=p, v=p, lr=1e-5).p_next
+        y = at.sum_squares(x=logits.reshape(-1))
+    assert made.dtype == torch.float32 and (made != 1).all() and (made - 1).abs().max() < 1e-4
+    assert torch.equal(y, at.sum_squares(x=logits.reshape(-1)))
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_modules(device):
     for m, x in [(at.nn.E74(dim=16, heads=2, n_state=4, device=device), (5, 3, 16)),
                  (at.nn.E74(dim=16, n_state=8, state="lowrank", rank=2, device=device), (5, 3, 16)),

@@ -5,7 +5,7 @@ CUDA kernels, on the current stream.
     out, S_T = at.e74_cell(k=k, v=v, q=q, state="full", nonlin="tanh")
 
 Inputs are given by name; a final state that is not needed is left alone, an initial state that is
-not given is 0, and an output that the operation has not with these parameters is None.  The
+not given is 0, a scalar that settings say is that (adamw's rate: lr), and an output that the operation has not with these parameters is None.  The
 other arguments are the parameters that the shapes do not show.  Tensors are
 float32 or bfloat16, on the CPU also float64; those that the contract keeps in float32 (states,
 checkpoints) are that with bfloat16, too; those of bytes are uint8.  dtype="bf16" asks for the type
@@ -15,7 +15,7 @@ compiled or tuned when a function is called.
 
 `out`, a tensor for the only output or a dict by the outputs' names, is written and returned, as
 ablate.op() says: in place where it is the input that the output overwrites.  Such a call has no
-gradient, and is made eagerly: what asks for a gradient is refused outside torch.no_grad().
+gradient, and is made eagerly, where torch.compile ends a graph: what asks for a gradient is refused outside torch.no_grad().
 
 There is one derivative, in reverse mode.  Forward mode, the transforms of torch.func, the derivative
 of a gradient and torch.jit.trace are an Error.

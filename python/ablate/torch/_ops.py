@@ -39,6 +39,8 @@ _no_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", la
 _no_transforms: Callable[[], Any] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: 1)
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _is_tracked = torch._C._functorch.is_gradtrackingtensor
+# Not rounded by an autocast: losses, sums, optimisers, and what moves elements.
+AS_GIVEN = {"accuracy", "adamw", "cross_entropy", "dropout", "embedding", "schedule", "sum_squares", "transpose"}
 _is_tracing = torch._C._get_tracing_state
 
 
@@ -270,6 +272,7 @@ class Operator:
             return p.outputs(self._direct.apply(p, *given))
         return self._run(p, given, p.absent)
 
+    @torch.compiler.disable
     def into(self, out: Any, *arguments: Any) -> list[torch.Tensor]:
         """The outputs, those that `out` has by name, or the only one, written to the caller's tensors."""
         given = arguments[:-1]
@@ -413,11 +416,14 @@ class Operator:
             return self.forward(*arguments)
 
     def _autocast(self, kind: str, *arguments: Any) -> list[torch.Tensor]:
-        """Inputs in the type of the autocast, but those that are always float."""
+        """Inputs in the type of the autocast, but those that are always float; all as they are where that
+        type would lose what the operation is about."""
         given, settings = list(arguments[:-1]), arguments[-1]
         want = NAMES[torch.get_autocast_dtype(kind)]
         key = torch._C.DispatchKey.AutocastCUDA if kind == "cuda" else torch._C.DispatchKey.AutocastCPU
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+            if self.name in AS_GIVEN:
+                return self.forward(*given, settings)
             if want != "bf16":
                 raise Error(f"under autocast to {want}: no backend stores it; bfloat16 is there")
             p = self.make_plan(given, settings, want)

@@ -388,6 +388,8 @@ static void older(void)
         "an older value that is no more", "adamw decay=alternate",
         "-t: decay = alternate: adamw has no decay any more: decayed = N lets the first N "
         "parameters decay\n");
+    words_refused("an older value beside the new one", "adamw decay=all decayed=1",
+                  "-t: decay = all beside decayed, which adamw has in its place\n");
 }
 
 /* `op = all` is a set of trials for each operation, and `cases` are those of its contract. */

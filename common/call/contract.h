@@ -288,10 +288,10 @@ struct refusal {
     const char *settings, *names;
 };
 
-/* A parameter that older inis and dumps have: with this value it said what is so without it; `instead` says
- * in words what to write for others. */
+/* A parameter that older inis and dumps have: with this value it said what is so without it, and without
+ * `successor`, which says such things now; `instead` says in words what to write for others. */
 struct retired {
-    const char *key, *value, *instead;
+    const char *key, *value, *successor, *instead;
 };
 
 /* The cost of a pass in a case, counted by hand; flops 0: not counted. */

@@ -183,7 +183,7 @@ static const struct cost costs[] = {
 };
 
 static const struct retired retired[] = {
-    {"decay", "all", "decayed = N lets the first N parameters decay"},
+    {"decay", "all", "decayed", "decayed = N lets the first N parameters decay"},
     {.key = NULL},
 };
 

@@ -87,8 +87,9 @@ static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e,
 }
 
 /* A parameter of older files (struct retired). */
-static int is_retired(struct plan *p, const struct op *o, const struct ini_entry *e)
+static int is_retired(struct plan *p, const struct work *w, const struct ini_entry *e)
 {
+    const struct op *o = w->t.call.op;
     const struct retired *r = o ? o->retired : NULL;
 
     while (r && r->key && strcmp(r->key, e->key) != 0)
@@ -98,6 +99,9 @@ static int is_retired(struct plan *p, const struct op *o, const struct ini_entry
     if (strcmp(r->value, e->value) != 0)
         plan_fault(p, e->line, "%s = %s: %s has no %s any more: %s", e->key, e->value, o->name,
                    e->key, r->instead);
+    else if (section_entry(w->s, r->successor))
+        plan_fault(p, e->line, "%s = %s beside %s, which %s has in its place", e->key, e->value,
+                   r->successor, o->name);
     return 1;
 }
 
@@ -106,7 +110,7 @@ static void read_entry(struct plan *p, struct work *w, const struct ini_entry *e
     const struct op *o = w->t.call.op;
     int k = key_find(trial_keys, e->key), faults = p->n_faults;
 
-    if (k < 0 && is_retired(p, o, e))
+    if (k < 0 && is_retired(p, w, e))
         return;
     if (k < 0 && !(o ? op_param(o, e->key, NULL) != NULL : section_parameter(e->key))) {
         section_unknown(p, w->s, e, o);

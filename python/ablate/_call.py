@@ -58,9 +58,9 @@ def _shapes(words: str) -> list[tuple[int, ...]]:
     return [t.shape for t in _tensors_of(words)]
 
 
-def _shape_error(name: str, array: np.ndarray, t: Tensor) -> Error:
+def _shape_error(name: str, array: np.ndarray, t: Tensor, more: str) -> Error:
     if array.ndim != len(t.axes):
-        return Error(f"{name} is {list(array.shape)}, it has the axes {', '.join(t.axes)}")
+        return Error(f"{name} is {list(array.shape)}, it has the axes {', '.join(t.axes)}{more}")
     shape = ", ".join(f"{a} {n}" for a, n in zip(t.axes, t.shape))
     return Error(f"{name} is {list(array.shape)}, it should be {list(t.shape)} ({shape})")
 
@@ -171,7 +171,7 @@ class Op:
                 raise Error(f"{self.name} has no input {name} here; it has {', '.join(inputs)}"
                             + self._choices_with(name))
             if array.shape != t.shape:
-                raise _shape_error(name, array, t)
+                raise _shape_error(name, array, t, self._axes_with(t.name, array))
         return words, are_few(there.values())
 
     def _choices_with(self, name: str) -> str:
@@ -192,6 +192,21 @@ class Op:
                 if any(t.name == name for t in there):
                     found.append(f"{p.name}={choice}")
         return f"; with {' or '.join(found)} there is {name}" if found else ""
+
+    def _axes_with(self, name: str, array: np.ndarray) -> str:
+        """The whole number with which the tensor has as many axes: "; with width=7 rows, width"."""
+        for p in self.parameters.values():
+            value = array.shape[-1] if array.ndim else 0
+            if p.kind != "whole" or p.name in self.settings or not p.min <= value <= p.max:
+                continue
+            try:
+                there = _tensors_of(_words(self.name, {**self.settings, p.name: value}))
+            except Error:  # it does not go with the others
+                continue
+            for t in there:
+                if t.name == name and len(t.axes) == array.ndim:
+                    return f"; with {p.name}={value} {', '.join(t.axes)}"
+        return ""
 
     def _refuse_mask(self, name: str, array: Any) -> None:
         """An Error, if an array of True and False is given to an operation that takes a bias."""

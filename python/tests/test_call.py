@@ -170,6 +170,8 @@ def test_a_mask_has_two_ways_to_be_said():
 
 
 def test_an_input_of_another_choice():
+    with pytest.raises(ablate.Error, match="axes batch, rows, columns; with width=7 batch, rows, columns, width$"):
+        ablate.op("transpose")(x=np.ones((2, 3, 5, 7)))
     with pytest.raises(ablate.Error, match="it has q, k, v; with dropout=0.5 there is counter$"):
         ablate.op("attention")(**dict.fromkeys("qkv", np.ones((1, 2, 1, 4))), counter=np.ones(1, int))
     with pytest.raises(ablate.Error, match="skip; with master=no there is p$"):

@@ -163,6 +163,7 @@ static void left_out(const char *words, const char *backend)
                 memcmp(given.at[i], less.at[i], (size_t)given.bytes[i]) == 0;
     ok(settled == 5 && !e && same, "%s on %s: %d scalars left out, the same bits%s%s", words,
        backend, settled, e ? ": " : "", e ? abl_error() : "");
+    free(less.at[0]);
     less.at[0] = NULL;
     ok(forward(&less, less.at) && strstr(abl_error(), "is missing"), "but no other: %s",
        abl_error());

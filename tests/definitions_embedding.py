@@ -5,11 +5,7 @@ MISSING is None, or says why there is no PyTorch.
 """
 import numpy as np
 
-try:
-    import torch
-    MISSING = None
-except ImportError as missing:
-    MISSING = f"no PyTorch: {missing}"
+from definitions_torch import MISSING, torch
 
 
 def results(a, given):

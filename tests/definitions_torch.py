@@ -12,7 +12,7 @@ try:
     import torch.nn.functional as F
     MISSING = None
 except ImportError as missing:
-    MISSING = f"no PyTorch: {missing}"
+    torch, MISSING = None, f"no PyTorch: {missing}"
 
 
 def declines(given, results):

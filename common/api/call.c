@@ -18,8 +18,7 @@ struct abl_call {
     int arg[MAX_ARGS];
     int64_t work[N_PASSES]; /* bytes of the kernel's workspace, where that of its products begins */
     int64_t bytes[N_PASSES];
-    void *
-        kept; /* settled inputs that a run is not given, where the kernel runs; NULL: it has none */
+    void *kept; /* the settled inputs, where the kernel runs; NULL: it has none */
 };
 
 /* ---- a call ---- */

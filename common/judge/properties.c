@@ -495,8 +495,10 @@ static int check_gaps(const struct run *c, const struct tensors *inputs, const s
     for (int i = 0; i < c->call.op->n_args; i++) {
         const struct arg *a = &c->call.op->arg[i];
         const double *x = a->gap && a->flags & OUT ? t->x[i] : NULL;
+        const int over = op_overwrites(&c->call, i);
+        const double *was = over < 0 ? NULL : inputs->x[over];
         for (int64_t j = 0; x && j < op_count(&c->call, i); j++) {
-            if (!in_gap(&c->call, inputs, i, j))
+            if ((was && was[j] != 0) || !in_gap(&c->call, inputs, i, j))
                 continue;
             has = 1;
             not_zero = x[j] != 0 ? a->name : not_zero;

@@ -33,11 +33,6 @@ static const char *unless_dynamic(const struct call *f)
                                                              : "loss_scale is not dynamic";
 }
 
-/* A parameter that applies only where `unless_` is NULL. */
-#define OF(unless_, ...)                                                                           \
-    {                                                                                              \
-        __VA_ARGS__, .unless = unless_                                                             \
-    }
 #define BETA(name_, initial_)                                                                      \
     {                                                                                              \
         .name = name_, .help = "of the tables of corrections", .aside = 1, .draw = 1,              \

@@ -207,7 +207,6 @@ static int draw_otherwise(const struct campaign *c, struct call *f, int k)
         for (int v = 0; c->drawn & BIT(i) && f->op->param[i].choices && f->op->param[i].choices[v];
              v++) {
             *f = as_asked;
-            draw_other_numbers(c, f);
             f->choice[i] = v;
             if (v != as_asked.choice[i] && !is_masked(&f->op->param[i], v) && !op_complete(f) &&
                 k-- == 0)
@@ -219,16 +218,16 @@ static int draw_otherwise(const struct campaign *c, struct call *f, int k)
 /* The words' own sizes, as they are drawn, and in two other ways, where there are any. */
 static int list_fills(struct campaign *c)
 {
-    struct call f = c->asked.call;
+    struct call f = c->asked.call, otherwise = f;
     int ways = 0;
 
+    draw_other_numbers(c, &otherwise);
     for (struct call other = f; draw_otherwise(c, &other, ways); other = f)
         ways++;
     if (op_complete(&f) || add_listed(c, &f))
         return -1;
     for (int k = 0; is_drawn(&c->asked) && k < FILLS - 1; k++) {
-        f = c->asked.call;
-        draw_other_numbers(c, &f);
+        f = otherwise;
         if (ways)
             draw_otherwise(c, &f, (int)((c->asked.seed + (uint64_t)k) % (uint64_t)ways));
         if (op_complete(&f) || add_listed(c, &f))

@@ -174,6 +174,13 @@ class Op:
                 raise _shape_error(name, array, t, self._axes_with(t.name, array))
         return words, are_few(there.values())
 
+    def _tensors_with(self, key: str, value: Any) -> Sequence[Tensor]:
+        """With one setting more, or another; none where it does not go with the others."""
+        try:
+            return _tensors_of(_words(self.name, {**self.settings, key: value}))
+        except Error:
+            return ()
+
     def _choices_with(self, name: str) -> str:
         """The settings with which there is an input of that name: "; bias=full has it"."""
         if name not in self.inputs:
@@ -185,11 +192,7 @@ class Op:
             if p.kind == "real" and float(now) == 0 and p.min <= 0.5 <= p.max:
                 others = ["0.5"]  # a share, of nothing until now
             for choice in others:
-                try:
-                    there = _tensors_of(_words(self.name, {**self.settings, p.name: choice}))
-                except Error:  # it does not go with the others
-                    continue
-                if any(t.name == name for t in there):
+                if any(t.name == name for t in self._tensors_with(p.name, choice)):
                     found.append(f"{p.name}={choice}")
         return f"; with {' or '.join(found)} there is {name}" if found else ""
 
@@ -199,11 +202,7 @@ class Op:
             value = array.shape[-1] if array.ndim else 0
             if p.kind != "whole" or p.name in self.settings or not p.min <= value <= p.max:
                 continue
-            try:
-                there = _tensors_of(_words(self.name, {**self.settings, p.name: value}))
-            except Error:  # it does not go with the others
-                continue
-            for t in there:
+            for t in self._tensors_with(p.name, value):
                 if t.name == name and len(t.axes) == array.ndim:
                     return f"; with {p.name}={value} {', '.join(t.axes)}"
         return ""

@@ -61,15 +61,6 @@ static int step(const struct call *f, const struct way *way)
     return 0;
 }
 
-/* The right step with another element in a tensor of one. */
-static int with_one(const struct call *f, int arg, real one)
-{
-    struct call g = *f;
-
-    g.arg[arg] = &one;
-    return right_forward(&g);
-}
-
 static int biased(const struct call *f)
 {
     struct call g = *f;
@@ -81,7 +72,8 @@ static int biased(const struct call *f)
 
 static int default_rate(const struct call *f)
 {
-    return with_one(f, PLACE(adamw, rate), 1e-3);
+    const real rate = 1e-3;
+    return right_pass_with(f, FORWARD, PLACE(adamw, rate), &rate);
 }
 
 #define WRONG_STEP(id, what, ...)                                                                  \

@@ -15,9 +15,7 @@ WRONG_CALL(dropout_low_seed, "the seed's high bits are lost", DIM(&g, 'X') &= 0x
 
 static int at_step(const struct call *f, enum pass p, int64_t u)
 {
-    struct call g = *f;
-    g.arg[PLACE(dropout, counter)] = &u;
-    return right_pass(&g, p);
+    return right_pass_with(f, p, PLACE(dropout, counter), &u);
 }
 
 static int64_t step_of(const struct call *f)

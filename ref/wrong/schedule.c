@@ -17,15 +17,6 @@ static const char *of_loss(const struct call *f)
     return is_loss(f) ? NULL : "it is of losses";
 }
 
-/* The right results of another tensor in the place of one. */
-static int with(const struct call *f, int arg, const void *at)
-{
-    struct call g = *f;
-
-    g.arg[arg] = (void *)at;
-    return right_forward(&g);
-}
-
 static int64_t next_of(const void *counter)
 {
     return *(const int64_t *)counter + 1;
@@ -34,18 +25,18 @@ static int64_t next_of(const void *counter)
 static int next_rate(const struct call *f)
 {
     const int64_t u = next_of(ARGS(f, schedule)->u);
-    return with(f, PLACE(schedule, u), &u);
+    return right_pass_with(f, FORWARD, PLACE(schedule, u), &u);
 }
 
 static int t_is_u(const struct call *f)
 {
-    return with(f, PLACE(schedule, t), ARGS(f, schedule)->u);
+    return right_pass_with(f, FORWARD, PLACE(schedule, t), ARGS(f, schedule)->u);
 }
 
 static int t_late(const struct call *f)
 {
     const int64_t t = next_of(ARGS(f, schedule)->t);
-    return with(f, PLACE(schedule, t), &t);
+    return right_pass_with(f, FORWARD, PLACE(schedule, t), &t);
 }
 
 /* With another g2. */
@@ -55,7 +46,7 @@ static int t_late(const struct call *f)
         const real g2 = *(const real *)ARGS(f, schedule)->g2;                                      \
         const real scale = *(const real *)ARGS(f, schedule)->scale, made = other;                  \
         (void)scale;                                                                               \
-        return with(f, PLACE(schedule, g2), &made);                                                \
+        return right_pass_with(f, FORWARD, PLACE(schedule, g2), &made);                            \
     }
 OF_G2(clip_scaled, g2 *scale *scale)
 OF_G2(clip_square, g2 *g2)
@@ -147,11 +138,8 @@ WRONG_CALL(schedule_no_clip, "nothing is clipped", g.real[SCHEDULE_CLIP] = 0,
 
 static int mean_of_rows(const struct call *f)
 {
-    int64_t rows = DIM(f, 'R');
-    struct call g = *f;
-
-    g.arg[PLACE(schedule, count)] = &rows;
-    return right_forward(&g);
+    const int64_t rows = DIM(f, 'R');
+    return right_pass_with(f, FORWARD, PLACE(schedule, count), &rows);
 }
 
 static int count_of_none(const struct call *f)

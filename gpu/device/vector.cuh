@@ -108,6 +108,16 @@ static __device__ __forceinline__ void store_vec(T *to, const vec<T, N> &v)
     *(vec<T, N> *)to = v;
 }
 
+/* The same for what this kernel and those close behind it do not read: the L2 cache evicts it first. */
+template <typename T, int N>
+static __device__ __forceinline__ void store_stream(T *to, const vec<T, N> &v)
+{
+    if constexpr (sizeof v == 16)
+        __stcs((uint4 *)to, make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
+    else
+        store_vec(to, v);
+}
+
 /* Stores 16 bytes to global memory in one access.  (The compiler may split an assignment into stores
  * of the words.) */
 template <typename T>

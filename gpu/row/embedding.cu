@@ -3,21 +3,26 @@
  * groups' sums in order (common/ops/embedding.h).
  *
  * sorted sorts the rows by their tokens: a stable radix sort of (token, row), 8 bits a pass.  The rows of a
- * token, its run, then follow each other in ascending order, and a team of lanes sums a group, 16 bytes of
- * columns each.  The only atomics count integers. */
+ * token, its run, then follow each other in ascending order; a team of lanes walks over K places and sums the
+ * groups that begin there, 16 bytes of columns a lane.  The only atomics count integers. */
 #include "common/ops/embedding.h"
+#include "gpu/device/divisor.cuh"
 #include "gpu/device/vector.cuh"
 
 enum {
     K = EMBEDDING_GROUP,
     THREADS = 256,
     WARPS = THREADS / 32,
-    BLOCKS_PER_SM =
-        32, /* of loops over rows: a few more than are resident, as rows differ in work */
+    BLOCKS_PER_SM = 32, /* of loops over rows, which differ in work: more than are resident */
     MAX_ACROSS = 65535, /* blocks of a grid's second axis */
-    AHEAD = 4,          /* vectors of a row that a lane loads together */
-    ROWS_AHEAD = 8,     /* rows of a group from which it does */
-    SUMS_AHEAD = 8      /* groups' sums that it does */
+    AHEAD = 4,          /* vectors that a thread loads together */
+    SPAN = THREADS * AHEAD,
+    ROWS_AHEAD = 8, /* rows of dy that it does */
+    SUMS_AHEAD = 8, /* groups' sums that it does */
+    SHORT = 32,     /* groups of a run that one team adds */
+    COLUMNS = 16,   /* of a longer one, which a block adds, and how many sums at a time */
+    STAGE = 256,
+    PER_THREAD = STAGE * COLUMNS / THREADS
 };
 
 static __device__ __forceinline__ bool is_token(int64_t v, int64_t V)
@@ -25,74 +30,48 @@ static __device__ __forceinline__ bool is_token(int64_t v, int64_t V)
     return v >= 0 && v < V;
 }
 
-/* ---- teams: lanes that share the columns of rows ---- */
+/* ---- forward ---- */
 
-/* R rows, of n vectors of E's and y's columns each; a power of two up to a warp is the team of a row. */
+/* R rows, of n vectors of E's and y's columns each. */
 struct table {
     int64_t R, V, D, n;
-    int lanes;
 };
 
 template <typename T>
 static table table_of(const struct call *f)
 {
-    table t = {DIM(f, 'R'), DIM(f, 'V'), DIM(f, 'D'), accesses<T>(DIM(f, 'D')), 1};
-    while (t.lanes < 32 && t.lanes < t.n)
-        t.lanes *= 2;
-    return t;
+    return {DIM(f, 'R'), DIM(f, 'V'), DIM(f, 'D'), accesses<T>(DIM(f, 'D'))};
 }
 
-/* The grid for so many rows: along y are the parts of a row, of lanes * `ahead` vectors each. */
-static dim3 grid_of(const struct call *f, const table &t, int64_t rows, int ahead)
-{
-    const int64_t across = min(ceil_div(t.n, t.lanes * ahead), (int64_t)MAX_ACROSS);
-    const int64_t at_once = (int64_t)gpu_limits(f)->sms * BLOCKS_PER_SM;
-    return dim3((unsigned)min(ceil_div(rows, THREADS / t.lanes), at_once), (unsigned)across);
-}
-
-/* The rows of a thread's team, first, first + step, ...; and the lane's vectors of a row, begin, and those
- * of the parts behind it. */
-struct team {
-    int64_t first, step, begin, stride;
-
-    __device__ __forceinline__ team(const table &t, int ahead)
-    {
-        const int teams = THREADS / t.lanes, lane = threadIdx.x % t.lanes;
-        first = (int64_t)blockIdx.x * teams + threadIdx.x / t.lanes;
-        step = (int64_t)gridDim.x * teams;
-        begin = (int64_t)blockIdx.y * t.lanes * ahead + lane;
-        stride = (int64_t)gridDim.y * t.lanes * ahead;
-    }
-};
-
-/* ---- forward ---- */
-
+/* A block writes neighbours of y, whose rows follow each other: AHEAD vectors a thread, which it loads
+ * together. */
 template <typename T, bool WIDE>
 __global__ void __launch_bounds__(THREADS)
-    vector_kernel(const int64_t *token, const T *E, T *y, table t)
+    vector_kernel(const int64_t *token, const T *E, T *y, table t, divisor by_n)
 {
     enum { N = WIDTH<T, WIDE> };
+    const int64_t first = (int64_t)blockIdx.x * SPAN, row = first / t.n, behind = t.R * t.n - first;
+    const unsigned column = (unsigned)(first - row * t.n) + threadIdx.x;
     const vec<T, N> nothing = make_vec<T, N>([](int) { return NAN; });
-    const team own(t, AHEAD);
+    unsigned r[AHEAD];
+    int64_t v[AHEAD];
+    vec<T, N> x[AHEAD];
 
-    for (int64_t r = own.first; r < t.R; r += own.step) {
-        const int64_t v = token[r];
-        const bool known = is_token(v, t.V);
-        const T *from = E + (known ? v : 0) * t.D;
-        for (int64_t c = own.begin; c < t.n; c += own.stride) {
-            vec<T, N> x[AHEAD];
-            #pragma unroll AHEAD
-            for (int k = 0; k < AHEAD; k++) {
-                x[k] = nothing;
-                if (known && c + k * t.lanes < t.n)
-                    x[k] = load_vec<N>(from + (c + k * t.lanes) * N);
-            }
-            #pragma unroll AHEAD
-            for (int k = 0; k < AHEAD; k++)
-                if (c + k * t.lanes < t.n)
-                    store_vec(y + r * t.D + (c + k * t.lanes) * N, x[k]);
-        }
+    #pragma unroll AHEAD
+    for (int k = 0; k < AHEAD; k++) {
+        r[k] = by_n.quotient(column + k * THREADS);
+        v[k] = threadIdx.x + k * THREADS < behind ? token[row + r[k]] : -1;
     }
+    #pragma unroll AHEAD
+    for (int k = 0; k < AHEAD; k++) {
+        x[k] = nothing;
+        if (is_token(v[k], t.V))
+            x[k] = load_vec<N>(E + v[k] * t.D + (column + k * THREADS - r[k] * (unsigned)t.n) * N);
+    }
+    #pragma unroll AHEAD
+    for (int k = 0; k < AHEAD; k++)
+        if (threadIdx.x + k * THREADS < behind)
+            store_stream(y + (first + threadIdx.x + k * THREADS) * N, x[k]);
 }
 
 template <typename T>
@@ -101,8 +80,8 @@ static int vector_forward(const struct call *f)
     const struct embedding *a = ARGS(f, embedding);
     const table t = table_of<T>(f);
     const auto kernel = in_vectors<T>(t.D) ? vector_kernel<T, true> : vector_kernel<T, false>;
-    kernel<<<grid_of(f, t, t.R, AHEAD), THREADS, 0, gpu_stream(f)>>>((const int64_t *)a->token,
-                                                                     (const T *)a->E, (T *)a->y, t);
+    kernel<<<(unsigned)ceil_div(t.R * t.n, SPAN), THREADS, 0, gpu_stream(f)>>>(
+        (const int64_t *)a->token, (const T *)a->E, (T *)a->y, t, divisor((unsigned)t.n));
     return cudaGetLastError();
 }
 
@@ -279,30 +258,93 @@ static int sort_once(const struct call *f, const sort_pass &s)
     return cudaGetLastError();
 }
 
+/* ---- teams: lanes that share the columns of a row ---- */
+
+/* The lanes of a team for rows of n vectors: a power of two.  From a warp on the one that leaves the
+ * fewest idle; of several the largest, whose loads of a row are together. */
+static int lanes_of(int64_t n)
+{
+    int lanes = 1, best;
+
+    while (lanes < 32 && lanes < n)
+        lanes *= 2;
+    for (best = lanes; lanes <= THREADS && lanes < 2 * n; lanes *= 2)
+        if (ceil_div(n, lanes) * lanes <= ceil_div(n, best) * best)
+            best = lanes;
+    return best;
+}
+
+/* The teams of a launch: along x for so many pieces of work, along y for the parts of a row. */
+struct teams {
+    int64_t n;
+    int lanes;
+
+    dim3 grid(const struct call *f, int64_t pieces) const
+    {
+        const int64_t across = min(ceil_div(n, lanes), (int64_t)MAX_ACROSS);
+        const int64_t at_once = (int64_t)gpu_limits(f)->sms * BLOCKS_PER_SM;
+        return dim3((unsigned)min(ceil_div(pieces, THREADS / lanes), at_once), (unsigned)across);
+    }
+};
+
+/* The pieces of a thread's team, first, first + step, ...; and the lane's vectors of a row, begin, begin +
+ * stride, .... */
+struct team {
+    int64_t first, step, begin, stride;
+
+    __device__ __forceinline__ team(const teams &t)
+    {
+        const int in_block = THREADS / t.lanes;
+        first = (int64_t)blockIdx.x * in_block + threadIdx.x / t.lanes;
+        step = (int64_t)gridDim.x * in_block;
+        begin = (int64_t)blockIdx.y * t.lanes + threadIdx.x % t.lanes;
+        stride = (int64_t)gridDim.y * t.lanes;
+    }
+};
+
 /* ---- runs and groups ---- */
+
+/* A place of the sorted rows: its row of dy, and where the sum of the group that begins there goes: to dE's
+ * row `to`, or from V on to row to - V of the groups' sums. */
+struct place {
+    unsigned row, to;
+};
+static const unsigned NO_GROUP = ~0u; /* none begins there */
 
 /* The sorted rows.  The run of token v is begin[v] ... begin[v + 1] - 1; begin[V] is where the tokens
  * outside begin.  Of a run of several groups each has a row of `sums`, of D floats. */
 struct runs {
     const unsigned *key, *row;
     unsigned *begin; /* [V + 1] */
+    place *places;   /* [R] */
     float *sums;
+    int64_t R, V, D;
 
-    /* That of the group that begins at i, its run's first or a later one.  Of two groups of such runs that
-     * begin within K rows, one is a run's last and the other the next run's first. */
-    __device__ __forceinline__ float *sum_at(unsigned i, bool first, int64_t D) const
+    /* The row of the sum of the group that begins at i, its run's first or a later one.  Of two groups of
+     * such runs that begin within K rows, one is a run's last and the other the next run's first. */
+    static __device__ __forceinline__ int64_t sum_row(unsigned i, bool first)
     {
-        return sums + (2 * (int64_t)(i / K) + first) * D;
+        return 2 * (int64_t)(i / K) + first;
+    }
+
+    /* The first place from i on where a group begins, or where the tokens outside do. */
+    __device__ __forceinline__ int64_t next_group(int64_t i) const
+    {
+        const unsigned v = i < R ? key[i] : (unsigned)V;
+        if (v >= V)
+            return begin[V];
+        const int64_t first = begin[v], end = begin[v + 1];
+        return min(first + (i - first + K - 1) / K * K, end);
     }
 };
 
 /* By bisection: the first place whose key is v or more. */
-__global__ void __launch_bounds__(THREADS) begin_kernel(runs s, int64_t R, int64_t V)
+__global__ void __launch_bounds__(THREADS) begin_kernel(runs s)
 {
     const int64_t v = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    int64_t low = 0, high = R;
+    int64_t low = 0, high = s.R;
 
-    if (v > V)
+    if (v > s.V)
         return;
     while (low < high) {
         const int64_t middle = (low + high) / 2;
@@ -314,98 +356,200 @@ __global__ void __launch_bounds__(THREADS) begin_kernel(runs s, int64_t R, int64
     s.begin[v] = (unsigned)low;
 }
 
-/* The sum over n rows of N columns, those at dy. */
-template <int N, typename T>
-static __device__ __forceinline__ void sum_group(float (&sum)[N], const T *dy, int64_t D,
-                                                 const unsigned *row, int n)
+__global__ void __launch_bounds__(THREADS) place_kernel(runs s)
 {
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    const unsigned v = i < s.R ? s.key[i] : (unsigned)s.V;
+
+    if (v >= s.V)
+        return;
+    const unsigned begin = s.begin[v], n = s.begin[v + 1] - begin, at = (unsigned)i - begin;
+    unsigned to = n <= K ? v : (unsigned)(s.V + runs::sum_row((unsigned)i, at == 0));
+    if (at % K)
+        to = NO_GROUP;
+    s.places[i] = {s.row[i], to};
+}
+
+/* The sum of a group, to where it goes. */
+template <typename T, int N>
+static __device__ __forceinline__ void store_sum(const runs &s, T *dE, unsigned to, int64_t column,
+                                                 const float (&sum)[N])
+{
+    if (to < s.V) {
+        store_vec(dE + to * s.D + column, pack<T, N>(sum));
+        return;
+    }
     #pragma unroll N
     for (int j = 0; j < N; j++)
-        sum[j] = 0;
-    for (int i = 0; i < n; i += ROWS_AHEAD) {
-        vec<T, N> x[ROWS_AHEAD];
-        #pragma unroll ROWS_AHEAD
-        for (int k = 0; k < ROWS_AHEAD; k++)
-            if (i + k < n)
-                x[k] = load_vec<N>(dy + row[i + k] * D);
-        #pragma unroll ROWS_AHEAD
-        for (int k = 0; k < ROWS_AHEAD; k++)
-            if (i + k < n) {
-                #pragma unroll N
-                for (int j = 0; j < N; j++)
-                    sum[j] += x[k][j];
-            }
-    }
+        s.sums[(to - s.V) * s.D + column + j] = sum[j];
 }
 
-/* A team for each place of the sorted rows, which has work where a group begins. */
-template <typename T, bool WIDE>
-__global__ void __launch_bounds__(THREADS) group_kernel(runs s, const T *dy, T *dE, table t)
+/* The N columns at `column` of the groups that begin at the places i ... end - 1. */
+template <typename T, int N>
+static __device__ __forceinline__ void sum_groups(const runs &s, const T *dy, T *dE, int64_t column,
+                                                  int64_t i, int64_t end)
 {
-    enum { N = WIDTH<T, WIDE> };
-    const team own(t, 1);
+    float sum[N] = {};
+    unsigned to = NO_GROUP;
+    place next[ROWS_AHEAD];
 
-    for (int64_t i = own.first; i < t.R; i += own.step) {
-        const unsigned v = s.key[i];
-        if (v >= t.V)
-            break;
-        const unsigned begin = s.begin[v], n = s.begin[v + 1] - begin, at = (unsigned)i - begin;
-        if (at % K)
-            continue;
-        for (int64_t c = own.begin; c < t.n; c += own.stride) {
-            float sum[N];
-            sum_group(sum, dy + c * N, t.D, s.row + i, (int)min(n - at, (unsigned)K));
-            if (n <= K)
-                store_vec(dE + v * t.D + c * N, pack<T, N>(sum));
-            else
+    const auto look = [&](int64_t from) {
+        #pragma unroll ROWS_AHEAD
+        for (int k = 0; k < ROWS_AHEAD; k++)
+            if (from + k < end)
+                next[k] = s.places[from + k];
+    };
+    look(i);
+    for (; i < end; i += ROWS_AHEAD) {
+        vec<T, N> x[ROWS_AHEAD];
+        unsigned begins[ROWS_AHEAD];
+        #pragma unroll ROWS_AHEAD
+        for (int k = 0; k < ROWS_AHEAD; k++)
+            if (i + k < end) {
+                x[k] = load_vec<N>(dy + next[k].row * s.D + column);
+                begins[k] = next[k].to;
+            }
+        look(i + ROWS_AHEAD);
+        #pragma unroll ROWS_AHEAD
+        for (int k = 0; k < ROWS_AHEAD; k++) {
+            if (i + k >= end)
+                break;
+            if (begins[k] != NO_GROUP) {
+                if (to != NO_GROUP)
+                    store_sum(s, dE, to, column, sum);
+                to = begins[k];
                 #pragma unroll N
                 for (int j = 0; j < N; j++)
-                    s.sum_at((unsigned)i, at == 0, t.D)[c * N + j] = sum[j];
+                    sum[j] = 0;
+            }
+            #pragma unroll N
+            for (int j = 0; j < N; j++)
+                sum[j] += x[k][j];
         }
     }
+    if (to != NO_GROUP)
+        store_sum(s, dE, to, column, sum);
 }
 
-/* A team for each multiple of K among the sorted rows: each run of several groups has one, and the team of
- * its first adds the groups' sums. */
+/* A team has the groups that begin at K neighbouring places, of which there is one at least: about K rows,
+ * whatever the runs' lengths. */
 template <typename T, bool WIDE>
-__global__ void __launch_bounds__(THREADS) join_kernel(runs s, T *dE, table t)
+__global__ void __launch_bounds__(THREADS) group_kernel(runs s, const T *dy, T *dE, teams t)
 {
     enum { N = WIDTH<T, WIDE> };
-    const team own(t, 1);
+    const team own(t);
 
-    for (int64_t i = own.first * K; i < t.R; i += own.step * K) {
-        const unsigned v = s.key[i];
-        if (v >= t.V)
-            break;
-        const unsigned begin = s.begin[v], end = s.begin[v + 1];
-        if (end - begin <= K || i - begin >= K)
+    for (int64_t i = own.first * K; i < s.R; i += own.step * K) {
+        const int64_t begin = s.next_group(i), end = s.next_group(i + K);
+        for (int64_t c = own.begin; c < t.n; c += own.stride)
+            sum_groups<T, N>(s, dy, dE, c * N, begin, end);
+    }
+}
+
+/* The run at place i, if i is the first of its places that is a multiple of K * `groups`, and if it has more
+ * than `groups` groups; else one of no rows. */
+struct run {
+    unsigned v, begin, end;
+
+    __device__ __forceinline__ run(const runs &s, int64_t i, int64_t groups)
+    {
+        v = s.key[i];
+        begin = end = 0;
+        if (v >= s.V)
+            return;
+        const unsigned first = s.begin[v], last = s.begin[v + 1];
+        if (last - first > K * groups && i - first < K * groups) {
+            begin = first;
+            end = last;
+        }
+    }
+};
+
+/* A team for each multiple of K among the sorted rows adds the sums of a run of 2 ... SHORT groups. */
+template <typename T, bool WIDE>
+__global__ void __launch_bounds__(THREADS) join_kernel(runs s, T *dE, teams t)
+{
+    enum { N = WIDTH<T, WIDE> };
+    const team own(t);
+
+    for (int64_t i = own.first * K; i < s.R; i += own.step * K) {
+        const run r(s, i, 1);
+        if (r.end == r.begin || r.end - r.begin > K * SHORT)
             continue;
         for (int64_t c = own.begin; c < t.n; c += own.stride) {
-            auto sum = load_array<N>(s.sum_at(begin, true, t.D) + c * N);
+            const float *sums = s.sums + c * N;
+            auto sum = load_array<N>(sums + runs::sum_row(r.begin, true) * s.D);
             #pragma unroll SUMS_AHEAD
-            for (unsigned g = begin + K; g < end; g += K) {
-                const auto x = load_array<N>(s.sum_at(g, false, t.D) + c * N);
+            for (unsigned g = r.begin + K; g < r.end; g += K) {
+                const auto x = load_array<N>(sums + runs::sum_row(g, false) * s.D);
                 #pragma unroll N
                 for (int j = 0; j < N; j++)
                     sum.x[j] += x.x[j];
             }
-            store_vec(dE + v * t.D + c * N, pack<T, N>(sum.x));
+            store_vec(dE + r.v * s.D + c * N, pack<T, N>(sum.x));
+        }
+    }
+}
+
+/* STAGE sums of COLUMNS columns, from the group at g on; the threads load them, one row after the other. */
+static __device__ __forceinline__ void load_stage(float (&x)[PER_THREAD], const runs &s,
+                                                  const run &r, int64_t g, int64_t column)
+{
+    #pragma unroll PER_THREAD
+    for (int k = 0; k < PER_THREAD; k++) {
+        const int64_t at = g + (int64_t)(threadIdx.x / COLUMNS + k * (THREADS / COLUMNS)) * K;
+        if (at < r.end && column < s.D)
+            x[k] = s.sums[runs::sum_row((unsigned)at, at == r.begin) * s.D + column];
+    }
+}
+
+/* A block for each multiple of K * SHORT adds the sums of a run of more groups: all threads load, and a
+ * thread for each column adds, in order. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS) long_kernel(runs s, T *dE)
+{
+    __shared__ float smem[STAGE * COLUMNS];
+    const int64_t step = (int64_t)gridDim.x * K * SHORT;
+
+    for (int64_t i = (int64_t)blockIdx.x * K * SHORT; i < s.R; i += step) {
+        const run r(s, i, SHORT);
+        if (r.end == r.begin)
+            continue;
+        for (int64_t c = (int64_t)blockIdx.y * COLUMNS; c < s.D; c += gridDim.y * COLUMNS) {
+            const int64_t column = c + threadIdx.x % COLUMNS;
+            float x[PER_THREAD], sum = 0;
+            load_stage(x, s, r, r.begin, column);
+            for (int64_t g = r.begin; g < r.end; g += STAGE * K) {
+                __syncthreads();
+                #pragma unroll PER_THREAD
+                for (int k = 0; k < PER_THREAD; k++)
+                    smem[k * THREADS + threadIdx.x] = x[k];
+                __syncthreads();
+                load_stage(x, s, r, g + STAGE * K, column);
+                const int n = (int)min(ceil_div(r.end - g, K), (int64_t)STAGE);
+                if (threadIdx.x < COLUMNS)
+                    #pragma unroll 16
+                    for (int j = 0; j < n; j++)
+                        sum += smem[j * COLUMNS + threadIdx.x];
+            }
+            if (threadIdx.x < COLUMNS && column < s.D)
+                store(dE + r.v * s.D + column, sum);
         }
     }
 }
 
 /* Zeros for the tokens that no row has. */
 template <typename T, bool WIDE>
-__global__ void __launch_bounds__(THREADS) zero_kernel(runs s, T *dE, table t)
+__global__ void __launch_bounds__(THREADS) zero_kernel(runs s, T *dE, teams t)
 {
     enum { N = WIDTH<T, WIDE> };
     const vec<T, N> zeros = make_vec<T, N>([](int) { return 0.0f; });
-    const team own(t, 1);
+    const team own(t);
 
-    for (int64_t v = own.first; v < t.V; v += own.step)
+    for (int64_t v = own.first; v < s.V; v += own.step)
         if (s.begin[v] == s.begin[v + 1])
             for (int64_t c = own.begin; c < t.n; c += own.stride)
-                store_vec(dE + v * t.D + c * N, zeros);
+                store_stream(dE + v * s.D + c * N, zeros);
 }
 
 /* ---- launches ---- */
@@ -413,6 +557,7 @@ __global__ void __launch_bounds__(THREADS) zero_kernel(runs s, T *dE, table t)
 struct workspace {
     pairs by[2];
     unsigned *counts, *totals, *begin;
+    place *places;
     float *sums;
 };
 
@@ -426,6 +571,7 @@ static workspace workspace_of(const struct call *f, work_arena *a)
     w.counts = take<unsigned>(a, DIGITS * tiles);
     w.totals = take<unsigned>(a, DIGITS);
     w.begin = take<unsigned>(a, DIM(f, 'V') + 1);
+    w.places = take<place>(a, R);
     w.sums = take<float>(a, R > K ? 2 * ceil_div(R, K) * DIM(f, 'D') : 0);
     return w;
 }
@@ -453,26 +599,35 @@ static int sort_rows(const struct call *f, const workspace &w, runs *to)
         s.from = sorted;
         CUDA(sort_once<false>(f, s));
     }
-    *to = {s.to.key, s.to.row, w.begin, w.sums};
-    begin_kernel<<<(unsigned)ceil_div(V + 1, THREADS), THREADS, 0, gpu_stream(f)>>>(*to, R, V);
+    *to = {s.to.key, s.to.row, w.begin, w.places, w.sums, R, V, DIM(f, 'D')};
+    begin_kernel<<<(unsigned)ceil_div(V + 1, THREADS), THREADS, 0, gpu_stream(f)>>>(*to);
+    CUDA(cudaGetLastError());
+    place_kernel<<<(unsigned)ceil_div(R, THREADS), THREADS, 0, gpu_stream(f)>>>(*to);
     return cudaGetLastError();
 }
 
 template <typename T, bool WIDE>
 static int sum_runs(const struct call *f, const runs &s)
 {
-    const table t = table_of<T>(f);
-    const T *dy = (const T *)GRADS(f, embedding)->y;
+    const int64_t n = accesses<T>(s.D), chunks = ceil_div(s.R, K),
+                  longest = ceil_div(s.R, K * SHORT);
+    const teams t = {n, lanes_of(n)};
     T *dE = (T *)GRADS(f, embedding)->E;
 
-    zero_kernel<T, WIDE><<<grid_of(f, t, t.V, 1), THREADS, 0, gpu_stream(f)>>>(s, dE, t);
+    zero_kernel<T, WIDE><<<t.grid(f, s.V), THREADS, 0, gpu_stream(f)>>>(s, dE, t);
     CUDA(cudaGetLastError());
-    group_kernel<T, WIDE><<<grid_of(f, t, t.R, 1), THREADS, 0, gpu_stream(f)>>>(s, dy, dE, t);
+    group_kernel<T, WIDE><<<t.grid(f, chunks), THREADS, 0, gpu_stream(f)>>>(
+        s, (const T *)GRADS(f, embedding)->y, dE, t);
     CUDA(cudaGetLastError());
-    if (t.R <= K)
+    if (s.R > K) {
+        join_kernel<T, WIDE><<<t.grid(f, chunks), THREADS, 0, gpu_stream(f)>>>(s, dE, t);
+        CUDA(cudaGetLastError());
+    }
+    if (s.R <= K * SHORT)
         return 0;
-    const dim3 grid = grid_of(f, t, ceil_div(t.R, K), 1);
-    join_kernel<T, WIDE><<<grid, THREADS, 0, gpu_stream(f)>>>(s, dE, t);
+    const dim3 grid((unsigned)min(longest, (int64_t)MAX_ACROSS),
+                    (unsigned)min(ceil_div(s.D, COLUMNS), (int64_t)MAX_ACROSS));
+    long_kernel<T><<<grid, THREADS, 0, gpu_stream(f)>>>(s, dE);
     return cudaGetLastError();
 }
 
@@ -550,8 +705,18 @@ static int plain_backward(const struct call *f)
     return cudaGetLastError();
 }
 
+/* It counts places in 32 bits. */
+static const char *sorted_declines(const struct call *f)
+{
+    return DIM(f, 'R') > INT32_MAX || DIM(f, 'V') >= INT32_MAX || DIM(f, 'D') > INT32_MAX - SPAN ||
+                   ceil_div(DIM(f, 'R') * DIM(f, 'D'), SPAN) > INT32_MAX
+               ? "more rows, tokens or columns than it counts (2147483647)"
+               : NULL;
+}
+
 GPU_KERNEL(sorted, .idea = "16 bytes of a row per lane; backward sorts rows by token, sums groups",
-           .pass = {vector_forward<T>, sorted_backward<T>}, .work = sorted_work);
+           .pass = {vector_forward<T>, sorted_backward<T>}, .work = sorted_work,
+           .declines = sorted_declines);
 GPU_KERNEL(plain, .idea = "a thread per element; backward each looks at all tokens",
            .pass = {plain_forward<T>, plain_backward<T>});
 

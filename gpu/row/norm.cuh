@@ -314,7 +314,7 @@ static __device__ __forceinline__ void load_part(vec<T> (&v)[VECTORS], const T *
     }
 }
 
-/* Stores them; y(u) is the u-th.  (__stcs is one store of 16 bytes; the compiler split an assignment
+/* Stores them; y(u) is the u-th.  (A streaming store is one of 16 bytes; the compiler split an assignment
  * into four stores.) */
 template <bool ALIGNED, int VECTORS, typename T, typename F>
 static __device__ __forceinline__ void store_part(T *row, const member &me, bool valid, const F &y)
@@ -325,7 +325,7 @@ static __device__ __forceinline__ void store_part(T *row, const member &me, bool
             const int n = column_of(me, u, WIDTH<T>);
             const vec<T> v = y(u);
             if (valid && n < me.end)
-                __stcs((uint4 *)(row + n), make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
+                store_stream(row + n, v);
         }
     } else {
         const segment own = segment_of(me, WIDTH<T>);

@@ -85,10 +85,21 @@ static int measure_once(const struct call *f, const struct backend *b)
     return 0;
 }
 
+/* Has the call an output that may lie where an input does? */
+static int may_overwrite(const struct call *f)
+{
+    struct call place = *f;
+    int overwrites = 0;
+
+    place.in_place = 1;
+    for (int i = 0; i < f->op->n_args; i++)
+        overwrites |= call_overwrites(&place, i) >= 0;
+    return overwrites;
+}
+
 static int measure(const struct call *f, void *data)
 {
     struct call adds = *f, place = call_here(f, data, NULL);
-    int overwrites = 0;
 
     adds.accumulate = op_gradients(f->op);
     place.in_place = 1;
@@ -97,9 +108,7 @@ static int measure(const struct call *f, void *data)
     measure_once(f, data);
     if (adds.accumulate)
         measure_once(&adds, data);
-    for (int i = 0; i < f->op->n_args; i++)
-        overwrites |= call_overwrites(&place, i) >= 0;
-    return overwrites ? measure_once(&place, data) : 0;
+    return may_overwrite(&place) ? measure_once(&place, data) : 0;
 }
 
 /* ---- a GPU's memory, as the device itself counts ---- */
@@ -113,6 +122,7 @@ static const struct backend *device;
  * earlier run has made it do so.  (The emulator has no cuBLAS.) */
 static void measure_kernel(const struct run *c, struct tensors *t)
 {
+    const char *place = c->call.in_place ? ", in place" : "";
     struct run watch = *c;
     struct outcome out;
     char text[MAX_TEXT];
@@ -129,13 +139,13 @@ static void measure_kernel(const struct run *c, struct tensors *t)
     int near = off > -slack && off < slack + (emulated(device) ? 0 : PAGE);
     /* Other programs may allocate and free memory; check-gpu runs one suite at a time. */
     if (!e && !(alone && near) && !getenv("CHECK_GPU") && !emulated(device)) {
-        skip("others may use the device meanwhile", "%s %s %s %s", device->name,
-             c->call.kernel->name, c->call.op->name, text);
+        skip("others may use the device meanwhile", "%s %s %s %s%s", device->name,
+             c->call.kernel->name, c->call.op->name, text, place);
         return;
     }
-    ok(!e && alone && near, "%s %s %s %s: %lld bytes predicted, %.0f in use at most, %+.2f %%",
-       device->name, c->call.kernel->name, c->call.op->name, text, (long long)predicted, used,
-       100 * off / (double)predicted);
+    ok(!e && alone && near, "%s %s %s %s%s: %lld bytes predicted, %.0f in use at most, %+.2f %%",
+       device->name, c->call.kernel->name, c->call.op->name, text, place, (long long)predicted,
+       used, 100 * off / (double)predicted);
 }
 
 static int measure_device(const struct call *f, void *data)
@@ -153,8 +163,13 @@ static int measure_device(const struct call *f, void *data)
     tensors_draw(t, f, 1, 0);
     for (int n = 0; (k = op_kernel(o, device, n)); n++) {
         struct run c = {.call = call_here(f, device, k)};
-        if (!impl_declines(&c.call))
+        if (impl_declines(&c.call))
+            continue;
+        measure_kernel(&c, t);
+        if (may_overwrite(&c.call)) {
+            c.call.in_place = 1;
             measure_kernel(&c, t);
+        }
     }
     tensors_free(t);
     return 0;

@@ -208,6 +208,7 @@ const struct op op_adamw = {
     "parameters=2,3,4,5,2047,2048,2049,8191,8192,8193,16389 decayed=2 grad=storage,fp32; "
     "parameters=3 tensors=65535; parameters=8192 step=1000000; " STRONG
     "parameters=4099 overflow=yes master=no,yes grad=storage,fp32 decayed=7",
+    .memory = "parameters=33554432 tensors=200",
     .cost = costs,
     IDENTITIES(identities),
     .neutral = &decayed,

@@ -2,12 +2,13 @@
  * dE[v,:] = the sum of dy[r,:] over the rows r whose token is v: groups of K of them in order, then the
  * groups' sums in order (common/ops/embedding.h).
  *
- * sorted sorts the rows by their tokens: a stable radix sort of (token, row), 8 bits a pass.  The rows of a
- * token, its run, then follow each other in ascending order; a team of lanes walks over K places and sums the
+ * sorted sorts the rows by their tokens (token_sort.cuh).  The rows of a
+ * token, its run, then follow each other in ascending order; a team of lanes has K places, and sums the
  * groups that begin there, 16 bytes of columns a lane.  The only atomics count integers. */
 #include "common/ops/embedding.h"
 #include "gpu/device/divisor.cuh"
 #include "gpu/device/vector.cuh"
+#include "gpu/row/token_sort.cuh"
 
 enum {
     K = EMBEDDING_GROUP,
@@ -22,13 +23,9 @@ enum {
     SHORT = 32,     /* groups of a run that one team adds */
     COLUMNS = 16,   /* of a longer one, which a block adds, and how many sums at a time */
     STAGE = 256,
+    LONG_AHEAD = 16, /* of them that a thread loads ahead */
     PER_THREAD = STAGE * COLUMNS / THREADS
 };
-
-static __device__ __forceinline__ bool is_token(int64_t v, int64_t V)
-{
-    return v >= 0 && v < V;
-}
 
 /* ---- forward ---- */
 
@@ -85,179 +82,6 @@ static int vector_forward(const struct call *f)
     return cudaGetLastError();
 }
 
-/* ---- the sort ---- */
-
-enum {
-    BITS = 8, /* of a token, by which a pass sorts */
-    DIGITS = 1 << BITS,
-    ITEMS = 8, /* rows of a thread */
-    TILE = THREADS * ITEMS
-};
-static_assert((int)DIGITS == THREADS, "a thread for each digit");
-
-/* Rows and their tokens; a token outside is V, and so behind all others. */
-struct pairs {
-    unsigned *key, *row;
-};
-
-/* One pass: stable, from the digits at `shift` of `from`'s keys, or of the tokens in the first pass, into
- * `to`.  counts[d,b] is of digit d in block b's tile, then of that digit in the tiles before it; totals[d]
- * is of all tiles. */
-struct sort_pass {
-    const int64_t *token; /* [R] */
-    pairs from, to;
-    unsigned *counts, *totals;
-    int64_t R, V;
-    int shift;
-
-    template <bool FIRST>
-    __device__ __forceinline__ unsigned key(int64_t i) const
-    {
-        if constexpr (FIRST)
-            return (unsigned)(is_token(token[i], V) ? token[i] : V);
-        else
-            return from.key[i];
-    }
-    __device__ __forceinline__ int digit(unsigned key) const
-    {
-        return (int)(key >> shift & (DIGITS - 1));
-    }
-};
-
-template <bool FIRST>
-__global__ void __launch_bounds__(THREADS) count_kernel(sort_pass s)
-{
-    __shared__ unsigned count[DIGITS];
-    const int64_t first = (int64_t)blockIdx.x * TILE + threadIdx.x;
-
-    count[threadIdx.x] = 0;
-    __syncthreads();
-    #pragma unroll ITEMS
-    for (int k = 0; k < ITEMS; k++)
-        if (first + k * THREADS < s.R)
-            atomicAdd(&count[s.digit(s.key<FIRST>(first + k * THREADS))], 1u);
-    __syncthreads();
-    s.counts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x] = count[threadIdx.x];
-}
-
-/* The sum of x over the threads up to this one, itself among them; `total` becomes that of all.  Its
- * shared memory may be used again at once. */
-static __device__ __forceinline__ unsigned block_scan(unsigned x, unsigned *smem, unsigned *total)
-{
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    unsigned before = 0, all = 0;
-
-    #pragma unroll 5
-    for (int d = 1; d < 32; d *= 2) {
-        const unsigned other = __shfl_up_sync(~0u, x, d);
-        x += lane >= d ? other : 0;
-    }
-    if (lane == 31)
-        smem[warp] = x;
-    __syncthreads();
-    #pragma unroll WARPS
-    for (int w = 0; w < WARPS; w++) {
-        before += w < warp ? smem[w] : 0;
-        all += smem[w];
-    }
-    __syncthreads();
-    *total = all;
-    return before + x;
-}
-
-/* A block for each digit: its counts become sums over the tiles before. */
-__global__ void __launch_bounds__(THREADS)
-    scan_kernel(unsigned *counts, unsigned *totals, int tiles)
-{
-    __shared__ unsigned smem[WARPS];
-    unsigned *own = counts + (int64_t)blockIdx.x * tiles, before = 0, all;
-
-    for (int first = 0; first < tiles; first += THREADS) {
-        const int i = first + (int)threadIdx.x;
-        const unsigned x = i < tiles ? own[i] : 0, sum = block_scan(x, smem, &all);
-        if (i < tiles)
-            own[i] = before + sum - x;
-        before += all;
-    }
-    if (threadIdx.x == 0)
-        totals[blockIdx.x] = before;
-}
-
-/* The lanes, of those that are `there`, whose digit is this one's. */
-static __device__ __forceinline__ unsigned lanes_alike(int digit, bool there)
-{
-    unsigned alike = __ballot_sync(~0u, there);
-
-    #pragma unroll BITS
-    for (int b = 0; b < BITS; b++) {
-        const unsigned set = __ballot_sync(~0u, digit >> b & 1);
-        alike &= digit >> b & 1 ? set : ~set;
-    }
-    return alike;
-}
-
-/* A warp has 32 ITEMS neighbours of the block's tile.  A pair's place is that of its digit in the tile's
- * first warp, and how many pairs before it, in the earlier warps and its own, have the same digit. */
-template <bool FIRST>
-__global__ void __launch_bounds__(THREADS) scatter_kernel(sort_pass s)
-{
-    __shared__ unsigned count[WARPS][DIGITS];
-    __shared__ unsigned smem[WARPS];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, d = threadIdx.x;
-    const int64_t first = (int64_t)blockIdx.x * TILE + warp * 32 * ITEMS + lane;
-    unsigned key[ITEMS], rank[ITEMS], all;
-
-    #pragma unroll WARPS
-    for (int w = 0; w < WARPS; w++)
-        count[w][d] = 0;
-    __syncthreads();
-    #pragma unroll ITEMS
-    for (int k = 0; k < ITEMS; k++) {
-        const bool there = first + k * 32 < s.R;
-        key[k] = there ? s.key<FIRST>(first + k * 32) : 0;
-        const unsigned alike = lanes_alike(s.digit(key[k]), there);
-        unsigned *at = &count[warp][s.digit(key[k])];
-        const int earlier = __popc(alike & ((1u << lane) - 1));
-        rank[k] = there ? *at + earlier : 0;
-        __syncwarp();
-        if (there && earlier == 0)
-            *at += __popc(alike);
-        __syncwarp();
-    }
-    const unsigned total = s.totals[d];
-    unsigned place = block_scan(total, smem, &all) - total + /* it waits for all warps' counts */
-                     s.counts[(int64_t)d * gridDim.x + blockIdx.x];
-    #pragma unroll WARPS
-    for (int w = 0; w < WARPS; w++) {
-        const unsigned n = count[w][d];
-        count[w][d] = place;
-        place += n;
-    }
-    __syncthreads();
-    #pragma unroll ITEMS
-    for (int k = 0; k < ITEMS; k++) {
-        const int64_t i = first + k * 32;
-        if (i >= s.R)
-            continue;
-        const unsigned to = count[warp][s.digit(key[k])] + rank[k];
-        s.to.key[to] = key[k];
-        s.to.row[to] = FIRST ? (unsigned)i : s.from.row[i];
-    }
-}
-
-template <bool FIRST>
-static int sort_once(const struct call *f, const sort_pass &s)
-{
-    const unsigned tiles = (unsigned)ceil_div(s.R, TILE);
-
-    count_kernel<FIRST><<<tiles, THREADS, 0, gpu_stream(f)>>>(s);
-    CUDA(cudaGetLastError());
-    scan_kernel<<<DIGITS, THREADS, 0, gpu_stream(f)>>>(s.counts, s.totals, (int)tiles);
-    CUDA(cudaGetLastError());
-    scatter_kernel<FIRST><<<tiles, THREADS, 0, gpu_stream(f)>>>(s);
-    return cudaGetLastError();
-}
-
 /* ---- teams: lanes that share the columns of a row ---- */
 
 /* The lanes of a team for rows of n vectors: a power of two.  From a warp on the one that leaves the
@@ -274,20 +98,20 @@ static int lanes_of(int64_t n)
     return best;
 }
 
-/* The teams of a launch: along x for so many pieces of work, along y for the parts of a row. */
+/* The teams of a launch: along x for so many chunks of work, along y for the parts of a row. */
 struct teams {
     int64_t n;
     int lanes;
 
-    dim3 grid(const struct call *f, int64_t pieces) const
+    dim3 grid(const struct call *f, int64_t chunks) const
     {
         const int64_t across = min(ceil_div(n, lanes), (int64_t)MAX_ACROSS);
         const int64_t at_once = (int64_t)gpu_limits(f)->sms * BLOCKS_PER_SM;
-        return dim3((unsigned)min(ceil_div(pieces, THREADS / lanes), at_once), (unsigned)across);
+        return dim3((unsigned)min(ceil_div(chunks, THREADS / lanes), at_once), (unsigned)across);
     }
 };
 
-/* The pieces of a thread's team, first, first + step, ...; and the lane's vectors of a row, begin, begin +
+/* The chunks of a thread's team, first, first + step, ...; and the lane's vectors of a row, begin, begin +
  * stride, .... */
 struct team {
     int64_t first, step, begin, stride;
@@ -491,16 +315,38 @@ __global__ void __launch_bounds__(THREADS) join_kernel(runs s, T *dE, teams t)
     }
 }
 
-/* STAGE sums of COLUMNS columns, from the group at g on; the threads load them, one row after the other. */
+/* STAGE sums of COLUMNS columns, from the group at g on; the threads load them, one row after the other.
+ * Zeros where no group is. */
 static __device__ __forceinline__ void load_stage(float (&x)[PER_THREAD], const runs &s,
                                                   const run &r, int64_t g, int64_t column)
 {
     #pragma unroll PER_THREAD
     for (int k = 0; k < PER_THREAD; k++) {
         const int64_t at = g + (int64_t)(threadIdx.x / COLUMNS + k * (THREADS / COLUMNS)) * K;
+        x[k] = 0;
         if (at < r.end && column < s.D)
             x[k] = s.sums[runs::sum_row((unsigned)at, at == r.begin) * s.D + column];
     }
+}
+
+/* The sum of a column of a stage and what is before it, in order: a step loads what the next one adds. */
+static __device__ __forceinline__ float sum_stage(float sum, const float *column)
+{
+    float next[LONG_AHEAD];
+
+    #pragma unroll LONG_AHEAD
+    for (int k = 0; k < LONG_AHEAD; k++)
+        next[k] = column[k * COLUMNS];
+    #pragma unroll 1
+    for (int j = 0; j < STAGE; j += LONG_AHEAD) {
+        const float *then = column + (j + LONG_AHEAD) % STAGE * COLUMNS;
+        #pragma unroll LONG_AHEAD
+        for (int k = 0; k < LONG_AHEAD; k++) {
+            sum += next[k];
+            next[k] = then[k * COLUMNS];
+        }
+    }
+    return sum;
 }
 
 /* A block for each multiple of K * SHORT adds the sums of a run of more groups: all threads load, and a
@@ -526,11 +372,8 @@ __global__ void __launch_bounds__(THREADS) long_kernel(runs s, T *dE)
                     smem[k * THREADS + threadIdx.x] = x[k];
                 __syncthreads();
                 load_stage(x, s, r, g + STAGE * K, column);
-                const int n = (int)min(ceil_div(r.end - g, K), (int64_t)STAGE);
                 if (threadIdx.x < COLUMNS)
-                    #pragma unroll 16
-                    for (int j = 0; j < n; j++)
-                        sum += smem[j * COLUMNS + threadIdx.x];
+                    sum = sum_stage(sum, smem + threadIdx.x);
             }
             if (threadIdx.x < COLUMNS && column < s.D)
                 store(dE + r.v * s.D + column, sum);
@@ -538,38 +381,38 @@ __global__ void __launch_bounds__(THREADS) long_kernel(runs s, T *dE)
     }
 }
 
-/* Zeros for the tokens that no row has. */
+/* Zeros for the tokens that no row has.  A warp looks at 32 tokens at once, and writes rows together. */
 template <typename T, bool WIDE>
-__global__ void __launch_bounds__(THREADS) zero_kernel(runs s, T *dE, teams t)
+__global__ void __launch_bounds__(THREADS) zero_kernel(runs s, T *dE, int64_t n)
 {
     enum { N = WIDTH<T, WIDE> };
     const vec<T, N> zeros = make_vec<T, N>([](int) { return 0.0f; });
-    const team own(t);
+    const int lane = threadIdx.x % 32;
+    const int64_t first = ((int64_t)blockIdx.x * WARPS + threadIdx.x / 32) * 32, own = first + lane;
+    unsigned none = __ballot_sync(~0u, own < s.V && s.begin[own] == s.begin[own + 1]);
 
-    for (int64_t v = own.first; v < s.V; v += own.step)
-        if (s.begin[v] == s.begin[v + 1])
-            for (int64_t c = own.begin; c < t.n; c += own.stride)
-                store_stream(dE + v * s.D + c * N, zeros);
+    for (; none; none &= none - 1) {
+        T *row = dE + (first + __ffs((int)none) - 1) * s.D;
+        for (int64_t c = lane; c < n; c += 32)
+            store_stream(row + c * N, zeros);
+    }
 }
 
 /* ---- launches ---- */
 
 struct workspace {
-    pairs by[2];
-    unsigned *counts, *totals, *begin;
+    sort_work sort;
+    unsigned *begin;
     place *places;
     float *sums;
 };
 
 static workspace workspace_of(const struct call *f, work_arena *a)
 {
-    const int64_t R = DIM(f, 'R'), tiles = ceil_div(R, TILE);
+    const int64_t R = DIM(f, 'R');
     workspace w;
 
-    for (int i = 0; i < 2; i++)
-        w.by[i] = {take<unsigned>(a, R), take<unsigned>(a, R)};
-    w.counts = take<unsigned>(a, DIGITS * tiles);
-    w.totals = take<unsigned>(a, DIGITS);
+    w.sort = sort_work_of(a, R);
     w.begin = take<unsigned>(a, DIM(f, 'V') + 1);
     w.places = take<place>(a, R);
     w.sums = take<float>(a, R > K ? 2 * ceil_div(R, K) * DIM(f, 'D') : 0);
@@ -585,21 +428,14 @@ static size_t sorted_work(const struct call *f, enum pass p)
     return a.bytes;
 }
 
-/* Sorts the rows by all digits that V has. */
 static int sort_rows(const struct call *f, const workspace &w, runs *to)
 {
-    const int64_t V = DIM(f, 'V'), R = DIM(f, 'R');
-    sort_pass s = {
-        (const int64_t *)ARGS(f, embedding)->token, w.by[1], w.by[0], w.counts, w.totals, R, V, 0};
+    const int64_t R = DIM(f, 'R'), V = DIM(f, 'V');
+    const int64_t *token = (const int64_t *)ARGS(f, embedding)->token;
+    pairs sorted;
 
-    CUDA(sort_once<true>(f, s));
-    for (s.shift = BITS; V >> s.shift; s.shift += BITS) {
-        const pairs sorted = s.to;
-        s.to = s.from;
-        s.from = sorted;
-        CUDA(sort_once<false>(f, s));
-    }
-    *to = {s.to.key, s.to.row, w.begin, w.places, w.sums, R, V, DIM(f, 'D')};
+    CUDA(sort_by_token(gpu_stream(f), token, R, V, w.sort, &sorted));
+    *to = {sorted.key, sorted.row, w.begin, w.places, w.sums, R, V, DIM(f, 'D')};
     begin_kernel<<<(unsigned)ceil_div(V + 1, THREADS), THREADS, 0, gpu_stream(f)>>>(*to);
     CUDA(cudaGetLastError());
     place_kernel<<<(unsigned)ceil_div(R, THREADS), THREADS, 0, gpu_stream(f)>>>(*to);
@@ -614,7 +450,7 @@ static int sum_runs(const struct call *f, const runs &s)
     const teams t = {n, lanes_of(n)};
     T *dE = (T *)GRADS(f, embedding)->E;
 
-    zero_kernel<T, WIDE><<<t.grid(f, s.V), THREADS, 0, gpu_stream(f)>>>(s, dE, t);
+    zero_kernel<T, WIDE><<<(unsigned)ceil_div(s.V, THREADS), THREADS, 0, gpu_stream(f)>>>(s, dE, n);
     CUDA(cudaGetLastError());
     group_kernel<T, WIDE><<<t.grid(f, chunks), THREADS, 0, gpu_stream(f)>>>(
         s, (const T *)GRADS(f, embedding)->y, dE, t);

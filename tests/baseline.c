@@ -127,7 +127,8 @@ static void accumulates(void)
     struct tensors *t = tensors_new(&c.call);
     tensors_draw(t, &c.call, 1, 1);
     tensors_round(t, &c.call);
-    alone.call.accumulate = alone.repeats = 0;
+    alone.call.accumulate = set_none();
+    alone.repeats = 0;
     struct tensors *of_one = run_copy(&alone, t, NULL);
     int e = !of_one || run_op(&c, t, NULL);
     for (int i = 0; !e && i < o->n_args; i++)

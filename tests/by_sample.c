@@ -123,7 +123,7 @@ static void judge(const struct run *c, struct both *b, const struct tensors *got
 
     op_text(&c->call, text);
     ok(!e && !failed, "%s %s: %s %s%s, %s", b->backend->name, c->call.kernel->name,
-       c->call.op->name, text, c->call.accumulate ? " accumulate" : "",
+       c->call.op->name, text, set_any(&c->call.accumulate) ? " accumulate" : "",
        by_sample ? "by sample"
        : alone   ? "in full, of what a sample does not judge"
                  : "in full");
@@ -146,7 +146,8 @@ static int each_kernel(const struct call *given, void *data)
     struct both *b = data;
     struct call adds = *given, *f = &adds;
 
-    f->accumulate = b->n++ == 0 ? op_gradients(f->op) : 0; /* the first case: backward adds */
+    f->accumulate =
+        b->n++ == 0 ? op_gradients(f->op) : set_none(); /* the first case: backward adds */
     if (!part_takes(b->part))
         return 0;
     if (both_new(b, f))

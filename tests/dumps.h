@@ -37,7 +37,7 @@ static inline void trial(int i, const char *op, const char *text, enum dtype typ
     if (cases_one(t->call.op, text, &t->call))
         ok(0, "%s", err_text());
     t->accumulate = i % 4 == 3;
-    t->call.accumulate = t->accumulate ? op_gradients(t->call.op) : 0;
+    t->call.accumulate = t->accumulate ? op_gradients(t->call.op) : set_none();
     op_text(&t->call, words);
     snprintf(t->text, sizeof t->text, "%s %s seed=%d%s", op, words, 100 + i,
              t->accumulate ? " accumulate=yes" : "");

@@ -258,7 +258,7 @@ static void draws(void)
             all &= !o->param[p].choices || seen_all(o, p, &seen[p]);
         ok(!e && same, "%s: a drawn case is the same again, and that of its words", o->name);
         ok(all && types == 3, "%s: %d cases have every choice and storage type", o->name, EACH);
-        ok(adds == (op_gradients(o) ? 3 : 1), "%s: some add to gradients, if there are any",
+        ok(adds == (op_has_gradients(o) ? 3 : 1), "%s: some add to gradients, if there are any",
            o->name);
     }
 }

@@ -75,9 +75,9 @@ static int measure_once(const struct call *f, const struct backend *b)
     ok(!e && out.peak == predicted &&
            close_to(max_bytes, allocated(&c.call, predicted), 2 * o->n_args + 1) && now_bytes == 0,
        "%s %s %s%s: %lld bytes predicted", b->name, o->name, text,
-       f->accumulate ? ", accumulate"
-       : f->in_place ? ", in place"
-                     : "",
+       set_any(&f->accumulate) ? ", accumulate"
+       : f->in_place           ? ", in place"
+                               : "",
        (long long)predicted);
     printf("# %lld allocated at once, of these %lld saved for backward\n", (long long)max_bytes,
            (long long)op_saved(&c.call));
@@ -106,7 +106,7 @@ static int measure(const struct call *f, void *data)
     if (work_of(f) > SMALL_WORK)
         return 0;
     measure_once(f, data);
-    if (adds.accumulate)
+    if (set_any(&adds.accumulate))
         measure_once(&adds, data);
     return may_overwrite(&place) ? measure_once(&place, data) : 0;
 }

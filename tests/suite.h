@@ -252,14 +252,14 @@ static inline int judge_case(const struct run *c, struct question *q, void *data
 /* ---- backward adds to gradients ---- */
 
 /* The gradients that are there in this case, and those that each kernel of the operation has been
- * judged in: a bit each, as in call.accumulate. */
+ * judged in, as in call.accumulate. */
 struct accumulated {
     const struct op *op;
     const struct backend *backend;
-    uint64_t there, *judged;
+    struct arg_set there, *judged;
 };
 
-static inline uint64_t *judged_of(const struct accumulated *a, const struct impl *k)
+static inline struct arg_set *judged_of(const struct accumulated *a, const struct impl *k)
 {
     int i = 0;
     while (op_kernel(a->op, a->backend, i) != k)
@@ -270,14 +270,20 @@ static inline uint64_t *judged_of(const struct accumulated *a, const struct impl
 static inline int has_accumulated(const struct impl *k, void *data)
 {
     const struct accumulated *a = data;
-    return !(a->there & ~*judged_of(a, k));
+    const struct arg_set *judged = judged_of(a, k);
+    int all = 1;
+    for (int i = 0; i < a->op->n_args; i++)
+        all &= !set_has(&a->there, i) || set_has(judged, i);
+    return all;
 }
 
 static inline int judge_accumulate(const struct run *c, struct question *q, void *data,
                                    struct verdicts *list)
 {
     const struct accumulated *a = data;
-    *judged_of(a, c->call.kernel) |= a->there;
+    for (int i = 0; i < a->op->n_args; i++)
+        if (set_has(&a->there, i))
+            set_add(judged_of(a, c->call.kernel), i);
     return judge_case(c, q, NULL, list);
 }
 
@@ -286,9 +292,10 @@ static inline int accumulate_case(const struct call *f, void *data)
     struct accumulated *a = ((struct kernel_test *)data)->data;
     struct call c = *f;
     c.accumulate = op_gradients(f->op);
-    a->there = 0;
+    a->there = set_none();
     for (int i = 0; i < f->op->n_args; i++)
-        a->there |= (uint64_t)call_accumulates(&c, i) << i;
+        if (call_accumulates(&c, i))
+            set_add(&a->there, i);
     return test_kernels(&c, data);
 }
 
@@ -296,8 +303,8 @@ static inline int accumulate_case(const struct call *f, void *data)
  * each one that has a gradient which was in none before. */
 static inline void accumulate(const struct op *o, const struct backend *b, int n)
 {
-    uint64_t judged[n + 1];
-    struct accumulated a = {o, b, 0, judged};
+    struct arg_set judged[n + 1];
+    struct accumulated a = {o, b, set_none(), judged};
     struct kernel_test each = {.backend = b,
                                .judge = judge_accumulate,
                                .left_out = has_accumulated,
@@ -305,7 +312,7 @@ static inline void accumulate(const struct op *o, const struct backend *b, int n
                                .how = ", accumulate"};
 
     memset(judged, 0, sizeof judged);
-    if (op_gradients(o))
+    if (op_has_gradients(o))
         for_cases(o, o->cases, accumulate_case, &each);
 }
 

@@ -14,18 +14,18 @@ static int results_named(const struct call *f, const char *names, struct results
     const struct results all = results_of(f);
     char name[32];
 
-    *to = names ? (struct results){0, 0} : all;
+    *to = names ? (struct results){0} : all;
     for (const char *at = names ? names + strspn(names, " ") : ""; *at; at += strspn(at, " ")) {
         const size_t n = strcspn(at, " ");
         int grad;
         snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), at);
         const int arg = n < sizeof name ? tensor_find(f->op, name, &grad) : -1;
-        if (arg < 0 || !((grad ? all.g : all.x) >> arg & 1))
+        if (arg < 0 || !set_has(grad ? &all.g : &all.x, arg))
             return err_set("%s is no output or gradient of %s", name, f->op->name);
-        *(grad ? &to->g : &to->x) |= UINT64_C(1) << arg;
+        set_add(grad ? &to->g : &to->x, arg);
         at += n;
     }
-    return to->x || to->g ? 0 : err_set("no result is named");
+    return set_any(&to->x) || set_any(&to->g) ? 0 : err_set("no result is named");
 }
 
 /* Ends early as whoever watches this thread asks; NULL then, and after err_set(). */
@@ -40,7 +40,8 @@ static const char *passing_of(abl_case *c, const char *names, const abl_result *
         return NULL;
     if (as && as->call.backend->type != c->trial.type)
         return err_null("a result of another type than the case's");
-    if (a->passing && !as && !a->as_declared && by.x == a->by.x && by.g == a->by.g)
+    if (a->passing && !as && !a->as_declared && set_same(&by.x, &a->by.x) &&
+        set_same(&by.g, &a->by.g))
         return a->passing;
     free(a->passing);
     free(a->refused);

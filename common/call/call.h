@@ -16,7 +16,10 @@ extern "C" {
 
 /* A call holds its arrays by value, so that layers copy it on the stack.  SIGNATURE() refuses a
  * contract that has more parameters or tensors; op_complete() a case whose text is longer. */
-enum { MAX_PARAMS = 64, MAX_ARGS = 64, MAX_RANK = 6, MAX_TEXT = 2048 };
+/* Axes have letters: operations that are written by hand, capital ones; those of programs, others, too. */
+#define LAST_AXIS '~'
+enum { MAX_AXES = LAST_AXIS - 'A' + 1 };
+enum { MAX_PARAMS = 64, MAX_ARGS = 256, MAX_RANK = 6, MAX_TEXT = 2048 };
 
 enum pass { FORWARD, BACKWARD, N_PASSES };
 extern const char *const pass_names[N_PASSES];
@@ -29,6 +32,40 @@ struct context;
 #define OP(name) extern const struct op op_##name;
 #include "common/call/ops.def"
 
+/* Some of a call's arguments: a bit each. */
+struct arg_set {
+    uint64_t bits[MAX_ARGS / 64];
+};
+static inline int set_has(const struct arg_set *s, int arg)
+{
+    return (int)(s->bits[arg / 64] >> arg % 64 & 1);
+}
+static inline void set_add(struct arg_set *s, int arg)
+{
+    s->bits[arg / 64] |= (uint64_t)1 << arg % 64;
+}
+static inline int set_any(const struct arg_set *s)
+{
+    uint64_t any = 0;
+    for (int i = 0; i < MAX_ARGS / 64; i++)
+        any |= s->bits[i];
+    return any != 0;
+}
+
+static inline int set_same(const struct arg_set *s, const struct arg_set *t)
+{
+    uint64_t other = 0;
+    for (int i = 0; i < MAX_ARGS / 64; i++)
+        other |= s->bits[i] ^ t->bits[i];
+    return !other;
+}
+/* No arguments. */
+static inline struct arg_set set_none(void)
+{
+    const struct arg_set none = {{0}};
+    return none;
+}
+
 /* One call, all of it: the operation; the backend, the kernel and the context that run it; sizes by
  * letter, choices and real numbers by the index of the parameter; then, in the order of the
  * operation's argument struct, the type of each tensor and of its gradient, the tensors and their
@@ -39,16 +76,15 @@ struct call {
     const struct backend *backend; /* NULL: sizes alone, for no backend */
     const struct impl *kernel;
     struct context *context;
-    int64_t dim[26];
+    int64_t dim[MAX_AXES];
     int choice[MAX_PARAMS];
     double real[MAX_PARAMS];
     unsigned char type[MAX_ARGS], grad_type[MAX_ARGS]; /* enum dtype */
     void *arg[MAX_ARGS];
     void *grad[MAX_ARGS];
     void *work;
-    /* Bit i: backward adds the gradient of argument i to grad[i], and does not overwrite it. */
-    uint64_t accumulate;
-    int in_place; /* outputs are in the memory of the inputs that the contract says */
+    struct arg_set accumulate; /* backward adds to these gradients, and does not overwrite them */
+    int in_place;              /* outputs are in the memory of the inputs that the contract says */
 };
 
 /* Lays out a workspace, part after part.  Without memory (`at` is NULL) it counts the bytes alone:

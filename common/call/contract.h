@@ -394,8 +394,9 @@ enum pass op_passes(const struct op *o);
 /* The axis whose rows are independent in this call, and that along which it is causal; or 0. */
 char op_batch(const struct call *f);
 char op_time(const struct call *f);
-/* A bit for the gradient of each input, as in call.accumulate. */
-uint64_t op_gradients(const struct op *o);
+/* The inputs that have a gradient, as in call.accumulate. */
+struct arg_set op_gradients(const struct op *o);
+int op_has_gradients(const struct op *o); /* is there one? */
 
 /* A bit for each of these words that is one of the operation's sites, or may be declared; of those that
  * count undeclared. */

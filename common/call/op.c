@@ -58,13 +58,19 @@ char op_time(const struct call *f)
     return !f->op->time_when || f->op->time_when(f) ? f->op->time : 0;
 }
 
-uint64_t op_gradients(const struct op *o)
+struct arg_set op_gradients(const struct op *o)
 {
-    uint64_t bits = 0;
+    struct arg_set all = set_none();
     for (int i = 0; i < o->n_args; i++)
         if (o->arg[i].flags & IN && o->arg[i].flags & DIFF)
-            bits |= UINT64_C(1) << i;
-    return bits;
+            set_add(&all, i);
+    return all;
+}
+
+int op_has_gradients(const struct op *o)
+{
+    const struct arg_set all = op_gradients(o);
+    return set_any(&all);
 }
 
 const char *op_axis(const struct op *o, char letter)

@@ -5,7 +5,7 @@
 #include "common/call/machine.h"
 
 /* Are gradients written into the workspace, and added to what is there after the pass? */
-OF_CALL(int, adds_later, f->accumulate && !(f->kernel && f->kernel->accumulates))
+OF_CALL(int, adds_later, set_any(&f->accumulate) && !(f->kernel && f->kernel->accumulates))
 
 static size_t kernel_work(const struct call *f, enum pass p)
 {
@@ -41,7 +41,7 @@ static int pass_and_add(const struct call *f)
     struct call c = *f;
     int e;
 
-    c.accumulate = 0;
+    c.accumulate = set_none();
     place_written(f, &c);
     e = f->kernel->pass[BACKWARD](&c);
     for (int i = 0; !e && i < f->op->n_args; i++)

@@ -102,7 +102,8 @@ struct tensors *tensors_results(const struct call *f, const struct tensors *give
     for (int i = 0; full && i < o->n_args; i++) {
         const int64_t n = op_count(f, i);
         const int input = (o->arg[i].flags & IN) != 0, gradient = (o->arg[i].flags & DIFF) != 0;
-        t->given |= (uint64_t)input << i;
+        if (input)
+            set_add(&t->given, i);
         if (!n)
             continue;
         if (input) {
@@ -125,13 +126,15 @@ struct tensors *tensors_results(const struct call *f, const struct tensors *give
 
 void tensors_free(struct tensors *t)
 {
+    const int results = t && set_any(&t->given);
+
     for (int i = 0; t && i < MAX_ARGS; i++) {
-        const int input = t->given >> i & 1;
-        if (!t->given || !input)
+        const int input = set_has(&t->given, i);
+        if (!results || !input)
             free(tensors_values(t, i, 0));
-        if (!t->given || input)
+        if (!results || input)
             free(t->g[i]);
-        if (!t->given)
+        if (!results)
             free(t->g0[i]);
     }
     free(t);
@@ -595,7 +598,7 @@ static int run_times(const struct run *c, const struct call *f, enum pass p,
     e = run_timed(c, f, p, recorded, seconds, &n);
     if (!e)
         note_times(out, p, seconds, n);
-    if (!e && (p == BACKWARD ? f->accumulate != 0 : f->in_place))
+    if (!e && (p == BACKWARD ? set_any(&f->accumulate) : f->in_place))
         e = (p == BACKWARD ? put_gradients : put_overwritten)(c, t, f) ||
             run_once(c, f, p, recorded, &untimed);
     if (recorded)

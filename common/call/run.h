@@ -14,9 +14,9 @@ struct tensors {
     double *g[MAX_ARGS];
     double *g0[MAX_ARGS];
     unsigned char *b[MAX_ARGS];
-    /* 0, or of a run's results: a bit for each input.  All that the run was given, inputs, gradients
+    /* None, or of a run's results: its inputs.  All that the run was given, inputs, gradients
      * of outputs and initial gradients, is then another's, which must outlive them. */
-    uint64_t given;
+    struct arg_set given;
 };
 
 /* The values of argument i, doubles or bytes, or with `grad` its gradient; NULL where there are

@@ -20,7 +20,7 @@ void sample_axes(const struct call *f, int arg, char axes[SAMPLE_AXES])
     const char *may = a->sample ? a->sample(f) : batch;
     int n = 0;
 
-    for (char c = 'A'; c <= 'Z'; c++)
+    for (char c = 'A'; c <= LAST_AXIS; c++)
         if (strchr(may, c) && strchr(op_shape(f, arg), c))
             axes[n++] = c;
     axes[n] = 0;
@@ -129,7 +129,7 @@ void sample_draw(struct sample *s, const struct call *f, int most, uint64_t seed
     int n = most;
 
     memset(s, 0, sizeof *s);
-    for (char c = 'A'; c <= 'Z'; c++) {
+    for (char c = 'A'; c <= LAST_AXIS; c++) {
         const char name[] = {c, 0};
         if (!is_axis(f, c) || DIM(f, c) <= most)
             continue;

@@ -13,8 +13,8 @@ enum { SAMPLE_ROWS = 64, SAMPLE_AXES = MAX_RANK + 1 };
 /* The rows of each axis of a case that are judged, in ascending order; n is 0 where the axis has no
  * more rows than that and is not cut. */
 struct sample {
-    int n[26];
-    int64_t row[26][SAMPLE_ROWS];
+    int n[MAX_AXES];
+    int64_t row[MAX_AXES][SAMPLE_ROWS];
 };
 
 /* `most` rows of the first axis that has more, 2 to SAMPLE_ROWS, and one less of each next, since in
@@ -29,7 +29,7 @@ void sample_axes(const struct call *f, int arg, char axes[SAMPLE_AXES]);
 void sample_cut_axes(const struct call *f, const struct sample *s, int arg, char axes[SAMPLE_AXES]);
 
 /* Those that are cut of any result, in the results' order. */
-enum { ALL_AXES = 27 };
+enum { ALL_AXES = MAX_AXES + 1 };
 void sample_all_axes(const struct call *f, const struct sample *s, char axes[ALL_AXES]);
 
 /* Can a result of the call be sampled?  Can all of them? */

@@ -15,7 +15,7 @@ int op_has(const struct call *f, int arg)
 
 int call_accumulates(const struct call *f, int arg)
 {
-    return (f->accumulate >> arg & 1) && op_has(f, arg);
+    return set_has(&f->accumulate, arg) && op_has(f, arg);
 }
 
 int op_overwrites(const struct call *f, int arg)
@@ -114,7 +114,7 @@ void call_as(struct call *f, const struct op *o, const void *args, const void *g
     memcpy(f->grad, grads, o->n_args * sizeof *f->grad);
     f->op = o;
     f->work = work;
-    f->accumulate = 0;
+    f->accumulate = set_none();
     f->in_place = 0;
     f->kernel = NULL;
     call_types(f);

@@ -592,9 +592,9 @@ int check_differences(const struct call *f, const struct tensors *t, int64_t exh
 {
     struct run c = {.call = call_on(f, &ref64, op_kernel(f->op, &ref64, 0), NULL)};
 
-    c.call.accumulate = 0;
-    struct tensors *alone = f->accumulate ? run_copy(&c, t, NULL) : NULL;
-    if (f->accumulate && !alone)
+    c.call.accumulate = set_none();
+    struct tensors *alone = set_any(&f->accumulate) ? run_copy(&c, t, NULL) : NULL;
+    if (set_any(&f->accumulate) && !alone)
         return -1;
     int e = check_gradients(&c.call, alone ? alone : t, exhaustive, directions, stop, list);
     tensors_free(alone);

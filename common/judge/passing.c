@@ -32,7 +32,7 @@ static int is_stopped(const struct asking *a)
 
 /* ---- the answers ---- */
 
-#define X_OR_G_BIT(r, grad) (*((grad) ? &(r).g : &(r).x))
+#define X_OR_G_SET(r, grad) ((grad) ? &(r).g : &(r).x)
 
 static int add_line(struct lines *to, const char *text)
 {
@@ -64,11 +64,11 @@ static int add_answer(struct passing *p, enum seen seen, const char *format, ...
 
 struct results results_of(const struct call *f)
 {
-    struct results all = {0, 0};
+    struct results all = {0};
 
     FOR_RESULTS (f, i, grad)
         if (grad || f->op->arg[i].flags & OUT)
-            X_OR_G_BIT(all, grad) |= UINT64_C(1) << i;
+            set_add(X_OR_G_SET(all, grad), i);
     return all;
 }
 
@@ -79,7 +79,7 @@ static int all_same(const struct asking *a, const struct tensors *got, const str
 
     FOR_RESULTS (f, i, grad) {
         const struct tensor_pair pair = tensor_pair(f, i, grad, got, right);
-        if (X_OR_G_BIT(*a->by, grad) >> i & 1 && !pair_same(&pair))
+        if (set_has(X_OR_G_SET(*a->by, grad), i) && !pair_same(&pair))
             return 0;
     }
     return 1;
@@ -94,7 +94,7 @@ static int seen_as(const struct asking *a, const struct tensors *got, const stru
     FOR_RESULTS (f, i, grad) {
         const struct tensor_pair pair = {f, i, grad, tensors_values(got, i, grad),
                                          truth_wants(a->b->truth, i, grad)};
-        if (within == 1 && X_OR_G_BIT(*a->by, grad) >> i & 1)
+        if (within == 1 && set_has(X_OR_G_SET(*a->by, grad), i))
             within = is_within(&pair, a->b);
     }
     return within == 1 && all_same(a, got, right) ? HIDDEN : within;
@@ -294,7 +294,8 @@ static int ask_tensor(const struct asking *a, int arg, const struct tensors *oth
 static int is_given(const struct asking *a, int arg)
 {
     const unsigned flags = call_of(a)->op->arg[arg].flags;
-    return op_has(call_of(a), arg) && (flags & IN || (a->by->g && flags & OUT && flags & DIFF));
+    return op_has(call_of(a), arg) &&
+           (flags & IN || (set_any(&a->by->g) && flags & OUT && flags & DIFF));
 }
 
 static int ask_tensors(const struct asking *a, uint64_t seed)

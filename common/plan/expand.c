@@ -425,7 +425,7 @@ static void make_trial(struct plan *p, struct work *w)
             refuse(p, w);
         return;
     }
-    t->call.accumulate = t->accumulate ? op_gradients(t->call.op) : 0;
+    t->call.accumulate = t->accumulate ? op_gradients(t->call.op) : set_none();
     if (choose_judged(p->x, t)) {
         refuse(p, w);
         return;
@@ -546,7 +546,7 @@ static const char *lacks(const struct op *o, const char *key)
 
     for (int i = 0; i < o->n_args; i++)
         overwrites |= o->arg[i].overwrites != NULL;
-    return strcmp(key, "accumulate") == 0 && !op_gradients(o) ? "gradients"
+    return strcmp(key, "accumulate") == 0 && !op_has_gradients(o) ? "gradients"
            : strcmp(key, "in_place") == 0 && !overwrites
                ? "output that may be in the memory of an input"
                : NULL;

@@ -325,7 +325,7 @@ static void name_inputs(char *to, size_t size, const char *head, const struct re
 
     for (int a = 0; a < o->n_args; a++)
         if (o->arg[a].flags & IN && op_has(&r->trial->call, a) &&
-            (r->from.given >> a & 1) == given) {
+            (unsigned)set_has(&r->from.given, a) == given) {
             append(to, size, "%s %s", head, o->arg[a].name);
             head = "";
         }

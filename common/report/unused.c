@@ -34,11 +34,10 @@ static int same_group(const struct trial *a, const struct trial *b)
            strcmp(a->file, b->file) == 0;
 }
 
-/* The inputs of an operation that trials take from a group, a bit each. */
-_Static_assert(MAX_ARGS <= 64, "an argument of a call has a bit in a uint64_t");
+/* The inputs of an operation that trials take from a group. */
 struct used {
     const struct op *op;
-    uint64_t inputs;
+    struct arg_set inputs;
 };
 
 /* Each operation once. */
@@ -73,7 +72,7 @@ static int find_used(const struct experiment *x, int i, struct all_used *all)
             return -1;
         for (int arg = 0; arg < f->op->n_args; arg++)
             if (f->op->arg[arg].flags & IN && op_has(f, arg))
-                used->inputs |= UINT64_C(1) << arg;
+                set_add(&used->inputs, arg);
     }
     return 0;
 }
@@ -82,7 +81,7 @@ static int is_used(const struct all_used *all, const char *name)
 {
     for (int i = 0; i < all->n; i++) {
         int arg = op_arg(all->of[i].op, name);
-        if (arg >= 0 && all->of[i].inputs >> arg & 1)
+        if (arg >= 0 && set_has(&all->of[i].inputs, arg))
             return 1;
     }
     return 0;

@@ -21,8 +21,6 @@
 #include "common/plan/model.h"
 #include "common/run/input.h"
 
-_Static_assert(MAX_ARGS <= 64, "an argument of a call has a bit in a uint64_t");
-
 /* ---- text ---- */
 
 /* The whole file, to be freed; its length in `n`. */
@@ -101,7 +99,7 @@ static int fill_text(const struct trial *trial, struct tensors *t, struct origin
     int e = n < (size_t)T ? err_set("%s has %zu bytes, fewer than the %lld steps of %s",
                                     trial->file, n, (long long)T, o->name)
                           : embed(trial, arg, text, n, t->x[arg]);
-    from->given |= UINT64_C(1) << arg;
+    set_add(&from->given, arg);
     free(text);
     return e;
 }
@@ -263,7 +261,7 @@ static int refuse_nearly(const struct trial *trial, hid_t group, const char *whe
         if (n <= 0 || n >= (ssize_t)sizeof name || op_arg(o, name) >= 0)
             continue;
         for (int i = 0; i < o->n_args; i++)
-            if (o->arg[i].flags & IN && tensors_values(t, i, 0) && !(from->given >> i & 1) &&
+            if (o->arg[i].flags & IN && tensors_values(t, i, 0) && !set_has(&from->given, i) &&
                 nearly(name, o->arg[i].name)) {
                 path_of(where, name, place, sizeof place);
                 return err_set("%s is no input of %s, but nearly its %s: rename one of them, or "
@@ -290,7 +288,7 @@ static int read_group(const struct trial *trial, hid_t group, const char *where,
         snprintf(inputs + at, sizeof inputs - at, " %s", name);
         if (H5Lexists(group, name, H5P_DEFAULT) <= 0)
             continue;
-        from->given |= UINT64_C(1) << i;
+        set_add(&from->given, i);
         path_of(where, name, place, sizeof place);
         hid_t d = H5Dopen2(group, name, H5P_DEFAULT);
         if (d < 0) {
@@ -303,7 +301,7 @@ static int read_group(const struct trial *trial, hid_t group, const char *where,
     }
     if (!e)
         e = refuse_nearly(trial, group, where, t, from);
-    if (!e && !from->given)
+    if (!e && !set_any(&from->given))
         e = err_set("%s has none of the inputs of %s:%s", where, o->name, inputs);
     return e;
 }
@@ -395,7 +393,7 @@ static int read_taken(const struct trial *trial, const struct taken *taken, stru
                        trial->call.op->arg[i].name);
     if (check_shape(trial, taken, place))
         return -1;
-    from->given |= UINT64_C(1) << i;
+    set_add(&from->given, i);
     if (op_is_bytes(&trial->call, i))
         memcpy(t->b[i], taken->tensor->data, n);
     else
@@ -428,7 +426,7 @@ static int fill_tensors(const struct trial *trial, struct tensors *t, struct ori
 
 int input_check(const struct trial *trial)
 {
-    struct origin from = {.given = 0};
+    struct origin from = {.given = set_none()};
     struct tensors *t = is_of_tensors(trial) ? tensors_new(&trial->call) : NULL;
     int e = t ? fill_tensors(trial, t, &from) : 0;
 
@@ -442,7 +440,7 @@ int input_fill(const struct trial *trial, struct tensors *t, struct origin *from
     int e = 0;
 
     from = from ? from : &unasked;
-    *from = (struct origin){.given = 0};
+    *from = (struct origin){.given = set_none()};
     tensors_draw(t, &trial->call, trial->seed, trial->input == INPUT_NONZERO);
     if (trial->input == INPUT_TEXT)
         e = fill_text(trial, t, from);
@@ -456,7 +454,7 @@ void input_origin(const struct trial *trial, const struct origin *from, int arg,
 {
     char where[MAX_PLACE];
 
-    if (!(from->given >> arg & 1)) {
+    if (!set_has(&from->given, arg)) {
         snprintf(text, size, "drawn");
     } else if (trial->input == INPUT_TEXT) {
         snprintf(text, size, "text");

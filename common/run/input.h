@@ -26,8 +26,8 @@
  * the input cannot take (values.h); a dataset is called nearly like an input
  * that is not there (W_K, w-k for W_k); the group has none of the inputs. */
 struct origin {
-    uint64_t given;      /* a bit for each argument that came from the file */
-    char warnings[1024]; /* "model.h5:/x has a NaN at [2,3]", one per line */
+    struct arg_set given; /* the arguments that came from the file */
+    char warnings[1024];  /* "model.h5:/x has a NaN at [2,3]", one per line */
 };
 int input_fill(const struct trial *trial, struct tensors *t, struct origin *from);
 

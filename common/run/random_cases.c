@@ -177,9 +177,8 @@ static int make_small(struct source *s, const struct random *r, struct call *f, 
 /* Does backward add to the gradients, if there are any? */
 static void set_accumulate(struct trial *t, int yes)
 {
-    const uint64_t gradients = op_gradients(t->call.op);
-    t->accumulate = yes && gradients;
-    t->call.accumulate = t->accumulate ? gradients : 0;
+    t->accumulate = yes && op_has_gradients(t->call.op);
+    t->call.accumulate = t->accumulate ? op_gradients(t->call.op) : set_none();
 }
 
 /* Is there a result that a sample cuts? */

@@ -299,6 +299,11 @@ static int fill(struct context *x, void *there, int byte, size_t bytes)
     return cudaStreamSynchronize(x->stream);
 }
 
+static int zero(const struct call *f, void *to, size_t bytes)
+{
+    return cudaMemsetAsync(to, 0, bytes, gpu_stream(f));
+}
+
 /* ---- sums ---- */
 
 enum { ADD_THREADS = 256 };
@@ -493,7 +498,7 @@ const struct machine cuda = {
     .device = {.unavailable = unavailable, .open = open_context, .close = close_context, .enter = enter,
                .lost = lost, .name = device, .probe = gpu_probe},
     .memory = {.left = memory, .reserve = reserve, .alloc = alloc, .free = release, .put = put,
-               .get = get, .fill = fill, .add = add},
+               .get = get, .fill = fill, .zero = zero, .add = add},
     .timing = {.start = start, .stop = stop, .record = record, .replay = replay, .forget = forget,
                .launches = launches, .method = METHOD, .warm_up = WARM_UP},
     .lending = {.lend = lend, .foreign = foreign, .foreign_stream = foreign_stream, .pass_on = pass_on,

@@ -64,14 +64,14 @@ static int backward(const struct call *f)
     const int64_t R = DIM(f, 'R'), V = DIM(f, 'V'), D = DIM(f, 'D');
     int64_t *end = f->work, *row = end + V;
     const num *dy = g->y;
-    num *dE = g->E;
+    real *dE = g->E;
 
     sort_rows(a->token, R, V, end, row);
     #pragma omp parallel for collapse(2) schedule(static, 64)
     for (int64_t v = 0; v < V; v++)
         for (int64_t d = 0; d < D; d++) {
             const int64_t begin = v ? end[v - 1] : 0;
-            dE[v * D + d] = store(sum(dy + d, D, row + begin, end[v] - begin));
+            dE[v * D + d] = sum(dy + d, D, row + begin, end[v] - begin);
         }
     return 0;
 }

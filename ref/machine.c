@@ -100,6 +100,11 @@ static int fill(struct context *x, void *to, int byte, size_t bytes)
     return 0;
 }
 
+static int zero(const struct call *f, void *to, size_t bytes)
+{
+    return fill(f->context, to, 0, bytes);
+}
+
 static const char *error(int code)
 {
     return code ? "failed" : "no error";
@@ -169,7 +174,7 @@ const struct machine cpu = {
     .disturb = disturb,
     .device = {.unavailable = unavailable, .enter = enter, .name = device},
     .memory = {.left = memory, .alloc = allocate, .free = release, .put = copy, .get = copy,
-               .fill = fill, .add = add},
+               .fill = fill, .zero = zero, .add = add},
     .timing = {.method = "caches warm"},
 };
 // clang-format on

@@ -23,6 +23,7 @@ gpu/gemm
 gpu/device
 gpu/*.cuh
 gpu/emulate
+common/program
 common/ops
 common/call
 common/base

@@ -322,6 +322,8 @@ struct op {
     const char *name;
     const char *formula;
     const char *source; /* where the mathematics is written down */
+    /* NULL, or its kernels on every machine: of an operation that is calls of others. */
+    const struct kernels *kernels;
     const struct param *param;
     int n_params;
     const struct axis *axis; /* the derived ones, a 0 letter at the end; or NULL */

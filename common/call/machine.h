@@ -62,6 +62,7 @@ struct memory {
     int (*put)(struct context *x, void *there, const void *here, size_t bytes);
     int (*get)(struct context *x, void *here, const void *there, size_t bytes);
     int (*fill)(struct context *x, void *there, int byte, size_t bytes);
+    int (*zero)(const struct call *f, void *to, size_t bytes); /* as a part of a pass */
     /* to = a + b, n elements of a type in which its backends store tensors or gradients */
     int (*add)(const struct call *f, enum dtype type, void *to, const void *a, const void *b,
                int64_t n);

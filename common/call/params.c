@@ -77,6 +77,7 @@ int op_complete(struct call *f)
         return err_set("the parameters are longer than %d characters", MAX_TEXT - 1);
     if (o->derive && o->derive(f))
         return -1;
+    o = f->op; /* a program's has its tensors only now */
     for (int i = 0; i < o->n_args; i++) {
         int64_t n = 16; /* value and gradient, in double */
         int over = 0;

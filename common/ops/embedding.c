@@ -96,7 +96,7 @@ OF_CALL(const char *, each, ((void)f, "RD"))
 
 static const struct arg args[] = {
     ARG(embedding, token, "R", IN | WHOLE, .draw = draw_tokens),
-    ARG(embedding, E, "VD", IN | DIFF | PARAMETER | NOT_BACK, NORMAL, .sample = each,
+    ARG(embedding, E, "VD", IN | DIFF | WIDE_GRAD | PARAMETER | NOT_BACK, NORMAL, .sample = each,
         .read = elements_read),
     ARG(embedding, y, "RD", OUT | DIFF, .sample = each),
 };

@@ -194,24 +194,30 @@ __global__ void __launch_bounds__(THREADS) place_kernel(runs s)
     s.places[i] = {s.row[i], to};
 }
 
-/* The sum of a group, to where it goes. */
-template <typename T, int N>
-static __device__ __forceinline__ void store_sum(const runs &s, T *dE, unsigned to, int64_t column,
-                                                 const float (&sum)[N])
+/* In accesses of 16 bytes where N is a multiple of 4. */
+template <int N>
+static __device__ __forceinline__ void store_floats(float *to, const float (&x)[N])
 {
-    if (to < s.V) {
-        store_vec(dE + to * s.D + column, pack<T, N>(sum));
-        return;
-    }
+    enum { EACH = N % 4 ? 1 : 4 };
     #pragma unroll N
-    for (int j = 0; j < N; j++)
-        s.sums[(to - s.V) * s.D + column + j] = sum[j];
+    for (int j = 0; j < N; j += EACH)
+        store_vec(to + j, pack<float, EACH>(x + j));
+}
+
+/* The sum of a group, to where it goes. */
+template <int N>
+static __device__ __forceinline__ void store_sum(const runs &s, float *dE, unsigned to,
+                                                 int64_t column, const float (&sum)[N])
+{
+    float *row = to < s.V ? dE + to * s.D : s.sums + (to - s.V) * s.D;
+
+    store_floats(row + column, sum);
 }
 
 /* The N columns at `column` of the groups that begin at the places i ... end - 1. */
 template <typename T, int N>
-static __device__ __forceinline__ void sum_groups(const runs &s, const T *dy, T *dE, int64_t column,
-                                                  int64_t i, int64_t end)
+static __device__ __forceinline__ void sum_groups(const runs &s, const T *dy, float *dE,
+                                                  int64_t column, int64_t i, int64_t end)
 {
     float sum[N] = {};
     unsigned to = NO_GROUP;
@@ -258,7 +264,7 @@ static __device__ __forceinline__ void sum_groups(const runs &s, const T *dy, T 
 /* A team has the groups that begin at K neighbouring places, of which there is one at least: about K rows,
  * whatever the runs' lengths. */
 template <typename T, bool WIDE>
-__global__ void __launch_bounds__(THREADS) group_kernel(runs s, const T *dy, T *dE, teams t)
+__global__ void __launch_bounds__(THREADS) group_kernel(runs s, const T *dy, float *dE, teams t)
 {
     enum { N = WIDTH<T, WIDE> };
     const team own(t);
@@ -291,7 +297,7 @@ struct run {
 
 /* A team for each multiple of K among the sorted rows adds the sums of a run of 2 ... SHORT groups. */
 template <typename T, bool WIDE>
-__global__ void __launch_bounds__(THREADS) join_kernel(runs s, T *dE, teams t)
+__global__ void __launch_bounds__(THREADS) join_kernel(runs s, float *dE, teams t)
 {
     enum { N = WIDTH<T, WIDE> };
     const team own(t);
@@ -310,7 +316,7 @@ __global__ void __launch_bounds__(THREADS) join_kernel(runs s, T *dE, teams t)
                 for (int j = 0; j < N; j++)
                     sum.x[j] += x.x[j];
             }
-            store_vec(dE + r.v * s.D + c * N, pack<T, N>(sum.x));
+            store_floats(dE + r.v * s.D + c * N, sum.x);
         }
     }
 }
@@ -351,8 +357,7 @@ static __device__ __forceinline__ float sum_stage(float sum, const float *column
 
 /* A block for each multiple of K * SHORT adds the sums of a run of more groups: all threads load, and a
  * thread for each column adds, in order. */
-template <typename T>
-__global__ void __launch_bounds__(THREADS) long_kernel(runs s, T *dE)
+__global__ void __launch_bounds__(THREADS) long_kernel(runs s, float *dE)
 {
     __shared__ float smem[STAGE * COLUMNS];
     const int64_t step = (int64_t)gridDim.x * K * SHORT;
@@ -376,23 +381,23 @@ __global__ void __launch_bounds__(THREADS) long_kernel(runs s, T *dE)
                     sum = sum_stage(sum, smem + threadIdx.x);
             }
             if (threadIdx.x < COLUMNS && column < s.D)
-                store(dE + r.v * s.D + column, sum);
+                dE[r.v * s.D + column] = sum;
         }
     }
 }
 
 /* Zeros for the tokens that no row has.  A warp looks at 32 tokens at once, and writes rows together. */
-template <typename T, bool WIDE>
-__global__ void __launch_bounds__(THREADS) zero_kernel(runs s, T *dE, int64_t n)
+template <bool WIDE>
+__global__ void __launch_bounds__(THREADS) zero_kernel(runs s, float *dE, int64_t n)
 {
-    enum { N = WIDTH<T, WIDE> };
-    const vec<T, N> zeros = make_vec<T, N>([](int) { return 0.0f; });
+    enum { N = WIDTH<float, WIDE> };
+    const vec<float, N> zeros = {};
     const int lane = threadIdx.x % 32;
     const int64_t first = ((int64_t)blockIdx.x * WARPS + threadIdx.x / 32) * 32, own = first + lane;
     unsigned none = __ballot_sync(~0u, own < s.V && s.begin[own] == s.begin[own + 1]);
 
     for (; none; none &= none - 1) {
-        T *row = dE + (first + __ffs((int)none) - 1) * s.D;
+        float *row = dE + (first + __ffs((int)none) - 1) * s.D;
         for (int64_t c = lane; c < n; c += 32)
             store_stream(row + c * N, zeros);
     }
@@ -448,9 +453,10 @@ static int sum_runs(const struct call *f, const runs &s)
     const int64_t n = accesses<T>(s.D), chunks = ceil_div(s.R, K),
                   longest = ceil_div(s.R, K * SHORT);
     const teams t = {n, lanes_of(n)};
-    T *dE = (T *)GRADS(f, embedding)->E;
+    float *dE = (float *)GRADS(f, embedding)->E;
 
-    zero_kernel<T, WIDE><<<(unsigned)ceil_div(s.V, THREADS), THREADS, 0, gpu_stream(f)>>>(s, dE, n);
+    zero_kernel<WIDE><<<(unsigned)ceil_div(s.V, THREADS), THREADS, 0, gpu_stream(f)>>>(
+        s, dE, s.D / WIDTH<float, WIDE>);
     CUDA(cudaGetLastError());
     group_kernel<T, WIDE><<<t.grid(f, chunks), THREADS, 0, gpu_stream(f)>>>(
         s, (const T *)GRADS(f, embedding)->y, dE, t);
@@ -463,7 +469,7 @@ static int sum_runs(const struct call *f, const runs &s)
         return 0;
     const dim3 grid((unsigned)min(longest, (int64_t)MAX_ACROSS),
                     (unsigned)min(ceil_div(s.D, COLUMNS), (int64_t)MAX_ACROSS));
-    long_kernel<T><<<grid, THREADS, 0, gpu_stream(f)>>>(s, dE);
+    long_kernel<<<grid, THREADS, 0, gpu_stream(f)>>>(s, dE);
     return cudaGetLastError();
 }
 
@@ -493,7 +499,7 @@ __global__ void plain_forward_kernel(const int64_t *token, const T *E, T *y, tab
 
 /* An element of dE looks at all tokens. */
 template <typename T>
-__global__ void plain_backward_kernel(const int64_t *token, const T *dy, T *dE, table t)
+__global__ void plain_backward_kernel(const int64_t *token, const T *dy, float *dE, table t)
 {
     const int64_t step = (int64_t)gridDim.x * THREADS;
 
@@ -512,7 +518,7 @@ __global__ void plain_backward_kernel(const int64_t *token, const T *dy, T *dE, 
             group += load(dy + r * t.D + d);
             n++;
         }
-        store(dE + i, total + group);
+        dE[i] = total + group;
     }
 }
 
@@ -537,7 +543,7 @@ static int plain_backward(const struct call *f)
     const struct embedding *a = ARGS(f, embedding), *g = GRADS(f, embedding);
     const table t = table_of<T>(f);
     plain_backward_kernel<T><<<plain_blocks(f, t.V * t.D), THREADS, 0, gpu_stream(f)>>>(
-        (const int64_t *)a->token, (const T *)g->y, (T *)g->E, t);
+        (const int64_t *)a->token, (const T *)g->y, (float *)g->E, t);
     return cudaGetLastError();
 }
 

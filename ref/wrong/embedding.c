@@ -18,9 +18,9 @@ static const num *dy_of(const struct call *f, int64_t r)
     return (const num *)GRADS(f, embedding)->y + r * DIM(f, 'D');
 }
 
-static num *dE_of(const struct call *f, int64_t v)
+static real *dE_of(const struct call *f, int64_t v)
 {
-    return (num *)GRADS(f, embedding)->E + v * DIM(f, 'D');
+    return (real *)GRADS(f, embedding)->E + v * DIM(f, 'D');
 }
 
 /* The rows before r of the same token. */
@@ -83,11 +83,18 @@ WRONG_AFTER(embedding_tail_lost, "only whole vectors of 4 columns are copied", F
 
 /* ---- backward ---- */
 
+/* dE[v,:] = dy[r,:] */
+static void set_row(const struct call *f, int64_t v, int64_t r)
+{
+    for (int64_t d = 0; d < DIM(f, 'D'); d++)
+        dE_of(f, v)[d] = load(dy_of(f, r)[d]);
+}
+
 static void last_in(const struct call *f)
 {
     for (int64_t r = 0; r < DIM(f, 'R'); r++)
         if (is_inside(f, r))
-            memcpy(dE_of(f, token_of(f, r)), dy_of(f, r), DIM(f, 'D') * sizeof(num));
+            set_row(f, token_of(f, r), r);
 }
 WRONG_AFTER(embedding_last_wins, "rows of dy are stored, not added: the last one is left", BACKWARD,
             last_in);
@@ -96,14 +103,14 @@ static void once_in(const struct call *f)
 {
     for (int64_t r = DIM(f, 'R') - 1; r >= 0; r--)
         if (is_inside(f, r))
-            memcpy(dE_of(f, token_of(f, r)), dy_of(f, r), DIM(f, 'D') * sizeof(num));
+            set_row(f, token_of(f, r), r);
 }
 WRONG_AFTER(embedding_first_alone, "a token's later rows are not counted", BACKWARD, once_in);
 
 static void next_back_in(const struct call *f)
 {
-    const int64_t V = DIM(f, 'V'), row = DIM(f, 'D') * (int64_t)sizeof(num);
-    num *dE = dE_of(f, 0), *last = malloc(row);
+    const int64_t V = DIM(f, 'V'), row = DIM(f, 'D') * (int64_t)sizeof(real);
+    real *dE = dE_of(f, 0), *last = malloc(row);
 
     if (!last)
         return;
@@ -119,7 +126,7 @@ WRONG_AFTER(embedding_next_row_back, "tokens are counted from 1 in backward", BA
 static void add_row(const struct call *f, int64_t v, real by, int64_t r)
 {
     for (int64_t d = 0; d < DIM(f, 'D'); d++)
-        dE_of(f, v)[d] = store(load(dE_of(f, v)[d]) + by * load(dy_of(f, r)[d]));
+        dE_of(f, v)[d] += by * load(dy_of(f, r)[d]);
 }
 
 static void outside_in(const struct call *f)
@@ -145,8 +152,7 @@ static void mean_in(const struct call *f)
     for (int64_t r = 0; r < DIM(f, 'R'); r++) {
         const int64_t n = is_inside(f, r) && !earlier(f, r) ? all_of(f, r) : 1;
         for (int64_t d = 0; n > 1 && d < DIM(f, 'D'); d++) {
-            num *dE = dE_of(f, token_of(f, r)) + d;
-            *dE = store(load(*dE) / n);
+            dE_of(f, token_of(f, r))[d] /= (real)n;
         }
     }
 }

@@ -1,0 +1,244 @@
+/* A program's operation: what its contract says follows from its calls (instance.h). */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/call/machine.h"
+#include "common/program/instance.h"
+
+/* "d_" and a zero stand beside it in 32 characters (tensor_name()). */
+enum { MAX_TENSOR = 29 };
+
+/* ---- what a tensor's own contract says, in its own call ---- */
+
+/* The call that reads or writes the tensor of an argument, and which of its arguments that is. */
+static const struct call *call_of(const struct call *f, int arg, int *own)
+{
+    const struct instance *m = instance_of(f->op);
+    const struct tensor *t = &m->tensor[m->tensor_at[arg]];
+
+    *own = t->arg;
+    return &m->step[t->step].call;
+}
+
+static void draw(const struct call *f, int arg, uint64_t key, double *x)
+{
+    int own;
+    const struct call *c = call_of(f, arg, &own);
+    c->op->arg[own].draw(c, own, key, x);
+}
+
+static void draw_bytes(const struct call *f, int arg, uint64_t key, unsigned char *b)
+{
+    int own;
+    const struct call *c = call_of(f, arg, &own);
+    c->op->arg[own].draw_bytes(c, own, key, b);
+}
+
+static int values_check(const struct call *f, int arg, const char *place, const double *x)
+{
+    int own;
+    const struct call *c = call_of(f, arg, &own);
+    return c->op->arg[own].values_check(c, own, place, x);
+}
+
+static int bytes_check(const struct call *f, int arg, const char *place, const unsigned char *b)
+{
+    int own;
+    const struct call *c = call_of(f, arg, &own);
+    return c->op->arg[own].bytes_check(c, own, place, b);
+}
+
+/* ---- costs ---- */
+
+static double sum_of(const struct call *f, enum pass p, size_t which)
+{
+    const struct instance *m = instance_of(f->op);
+    double sum = 0;
+
+    for (int s = 0; s < m->n_steps; s++) {
+        const struct call *c = &m->step[s].call;
+        double (*cost)(const struct call *, enum pass) =
+            *(double (*const *)(const struct call *, enum pass))((const char *)c->op + which);
+        if (cost && (p == FORWARD || m->step[s].active))
+            sum += cost(c, p);
+    }
+    return sum;
+}
+
+static double flops(const struct call *f, enum pass p)
+{
+    return sum_of(f, p, offsetof(struct op, flops));
+}
+
+static double products(const struct call *f, enum pass p)
+{
+    return sum_of(f, p, offsetof(struct op, products));
+}
+
+static double specials(const struct call *f, enum pass p)
+{
+    return sum_of(f, p, offsetof(struct op, specials));
+}
+
+/* ---- axes ---- */
+
+/* The letter of an axis: that of the program's size, or a derived one; 0 after err_set(). */
+static char letter_of(struct instance *m, const struct length *a)
+{
+    const struct program *p = m->program;
+    int alike = 0;
+
+    for (int i = 0; i < p->n_params; i++)
+        if (strcmp(p->param[i].name, a->name) == 0) {
+            if (DIM(&m->sizes, p->param[i].letter) == a->n)
+                return p->param[i].letter;
+            alike++;
+        }
+    for (int i = 0; i < m->n_axes; i++) {
+        const size_t n = strlen(a->name);
+        const char *name = m->axis_name[i];
+        const int same = strncmp(name, a->name, n) == 0 && (!name[n] || name[n] == '_');
+        if (same && m->length[m->axis[i].letter - 'A'] == a->n)
+            return m->axis[i].letter;
+        alike += same;
+    }
+    if (p->n_params + m->n_axes >= MAX_AXES)
+        return (char)(err_set("%s: its tensors have more than %d axes", p->name, MAX_AXES), 0);
+    struct axis *new = &m->axis[m->n_axes];
+    snprintf(m->axis_name[m->n_axes], MAX_NAME, alike ? "%.50s_%d" : "%.50s", a->name, alike + 1);
+    *new = (struct axis){(char)('A' + p->n_params + m->n_axes), m->axis_name[m->n_axes]};
+    m->length[new->letter - 'A'] = a->n;
+    m->n_axes++;
+    return new->letter;
+}
+
+/* The shape; what is saved for backward alone has one axis of all its elements. */
+static char *shape_of(struct instance *m, const struct tensor *t, int saved)
+{
+    char *shape = calloc(1, MAX_RANK + 1);
+    const struct length all = {tensor_elements(t), "elements"};
+
+    for (int i = 0; shape && i < (saved ? 1 : t->rank); i++)
+        if (!(shape[i] = letter_of(m, saved ? &all : &t->axis[i]))) {
+            free(shape);
+            return NULL;
+        }
+    return shape;
+}
+
+/* ---- tensors ---- */
+
+/* The flags of its type: those that lead to the types that its own call has. */
+static int type_flags(const struct call *c, int arg, unsigned *flags)
+{
+    const struct call in16 = call_on(c, &ref_bf16, NULL, NULL),
+                      in32 = call_on(c, &ref32, NULL, NULL);
+    const unsigned own = c->op->arg[arg].flags;
+
+    *flags |= own & (WHOLE | BYTES);
+    if (own & (WHOLE | BYTES))
+        return 0;
+    if (call_type(&in32, arg, 0) != F32)
+        return err_set("%s: its %s is %s whatever the storage type, which a program does not have",
+                       c->op->name, c->op->arg[arg].name, types[call_type(&in32, arg, 0)].name);
+    if (call_type(&in16, arg, 0) == F32)
+        *flags |= WIDE;
+    else if (own & DIFF && call_type(&in16, arg, 1) == F32)
+        *flags |= WIDE_GRAD;
+    return 0;
+}
+
+/* Does a backward pass read it? */
+static int read_back(const struct instance *m, int tensor)
+{
+    for (int s = 0; s < m->n_steps; s++)
+        for (int i = 0; m->step[s].active && i < m->step[s].call.op->n_args; i++)
+            if (m->step[s].tensor[i] == tensor && op_read_back(&m->step[s].call, i))
+                return 1;
+    return 0;
+}
+
+/* How an input is drawn, and what it may be: as its own contract says. */
+static void drawn_as(struct arg *to, const struct call *c, int own)
+{
+    const struct arg *a = &c->op->arg[own];
+
+    to->fill = op_fill(c, own);
+    to->draw = a->draw ? draw : NULL;
+    to->draw_bytes = a->draw_bytes ? draw_bytes : NULL;
+    to->values_check = a->values_check ? values_check : NULL;
+    to->bytes_check = a->bytes_check ? bytes_check : NULL;
+    to->settled = a->settled;
+}
+
+static int add_arg(struct instance *m, int tensor, unsigned flags)
+{
+    struct tensor *t = &m->tensor[tensor];
+    const struct call *c = &m->step[t->step].call;
+    struct arg *a = &m->arg[m->n_args];
+
+    if (m->n_args == MAX_ARGS)
+        return err_set(
+            "%s: more than %d tensors: inputs, parameters, outputs, and what backward reads",
+            m->program->name, MAX_ARGS);
+    if (strlen(t->name) > MAX_TENSOR)
+        return err_set("%s: the name %s has more than %d characters", m->program->name, t->name,
+                       MAX_TENSOR);
+    if (type_flags(c, t->arg, &flags))
+        return err_at("%s:%d", m->program->name, m->step[t->step].line->number);
+    if (t->needs && c->op->arg[t->arg].flags & DIFF && flags & (IN | OUT))
+        flags |= DIFF;
+    if (flags & IN && !read_back(m, tensor))
+        flags |= NOT_BACK;
+    *a = (struct arg){.name = t->name, .flags = flags};
+    if (!(a->shape = shape_of(m, t, !(flags & (IN | OUT)))))
+        return -1;
+    if (flags & IN)
+        drawn_as(a, c, t->arg);
+    t->place = m->n_args;
+    m->tensor_at[m->n_args++] = tensor;
+    return 0;
+}
+
+/* Inputs, parameters, outputs, and what backward reads besides. */
+static int add_args(struct instance *m)
+{
+    static const unsigned flags[] = {IN, IN | PARAMETER};
+    int e = 0;
+
+    for (int origin = GIVEN; origin <= PARAMETERS; origin++)
+        for (int i = 0; !e && i < m->n_tensors; i++)
+            if ((int)m->tensor[i].origin == origin)
+                e = add_arg(m, i, flags[origin]);
+    for (int i = 0; !e && i < m->n_tensors; i++)
+        if (m->tensor[i].output)
+            e = add_arg(m, i, OUT | (m->tensor[i].kept ? SAVED : 0));
+    for (int i = 0; !e && i < m->n_tensors; i++)
+        if (m->tensor[i].kept && !m->tensor[i].output)
+            e = add_arg(m, i, SAVED);
+    return e;
+}
+
+int instance_contract(struct instance *m)
+{
+    const struct program *p = m->program;
+
+    m->arg = calloc(MAX_ARGS, sizeof *m->arg);
+    m->tensor_at = calloc(MAX_ARGS, sizeof *m->tensor_at);
+    if (!m->arg || !m->tensor_at)
+        return err_set("%s: no memory for its tensors", p->name);
+    if (add_args(m))
+        return -1;
+    m->own.op = p->all.op;
+    m->own.program = m->program;
+    m->own.op.arg = m->arg;
+    m->own.op.n_args = m->n_args;
+    m->own.op.axis = m->axis;
+    m->own.op.flops = flops;
+    m->own.op.products = products;
+    m->own.op.specials = specials;
+    return 0;
+}

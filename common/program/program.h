@@ -1,0 +1,53 @@
+/* program.h - programs: a model as a text of calls, and as an operation.
+ *
+ *     width  = 64                         ; a size and its default: a key of an ini file
+ *     blocks = 2
+ *     token  [steps, batch]               ; an input, and its axes: sizes or numbers
+ *     target [steps, batch]
+ *
+ *     x      = embedding token            ; x.E [vocabulary,width] is a parameter
+ *     repeat blocks
+ *         n  = rmsnorm x                  ; 1.n.w, 2.n.w
+ *         m  = e74 n state=diagonal       ; choices as key=value
+ *         o  = linear m dim_out=width
+ *         x  = add x o                    ; a name given anew is a new tensor
+ *     logits = linear x W=x.E             ; a tied head: its gradient is the sum of two
+ *     loss   = cross_entropy logits target
+ *     output logits                       ; results that no call reads are outputs without that
+ *
+ * A line is `results = operation inputs key=value ...`.  Inputs stand in the contract's order or are named,
+ * W=x.E.  A PARAMETER that is not given is the model's: its name is that of the block, the line's first result
+ * and the tensor; a state that is not given is 0.  Results stand in the contract's order; what is not named is
+ * not kept.  A size that follows from no input is that of the key, or else the program's of the same name.
+ *
+ * Axes: the inputs' match the contract's slowest first; where the contract has fewer, its first is the
+ * product of several ([steps,batch,width] is [rows,columns]), and a result that has this axis gets those back.
+ * Where it has one more, the last axis is split ([batch,steps,projected] is [batch,steps,heads,dim] with
+ * heads=4), and a result that ends so is joined again.  All else is an error with both shapes.
+ *
+ * Backward is the calls in reverse; to the gradient of a tensor that several read, all but the last add.
+ * A program is an operation of its own (program_op()): its inputs are the declared ones and the
+ * parameters, its outputs as above, and what backward reads is saved. */
+#ifndef PROGRAM_H
+#define PROGRAM_H
+
+#include <stdio.h>
+
+#include "common/call/contract.h"
+
+enum { MAX_NAME = 64 };
+
+struct program;
+
+/* Reads a text, whose name messages begin with: "lm.model:5: ...".  All errors go to `errors`, a line each; NULL
+ * then.  program_free() frees it, after which no call of its operation may be used. */
+struct program *program_read(const char *name, const char *text, FILE *errors);
+void program_free(struct program *p);
+
+/* The operation: its parameters are the sizes.  Its tensors follow from these: op_complete() makes f->op an
+ * operation that has them, or says after err_set() with a line's number what does not fit. */
+const struct op *program_op(const struct program *p);
+/* Is it a program's? */
+int is_program(const struct op *o);
+
+#endif

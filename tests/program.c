@@ -1,0 +1,189 @@
+/* Programs: e74_block's four lines have its bits; models of two blocks by differences, against the oracle,
+ * and by the properties, on every kernel that can run here; what is wrong with a text is said with its line. */
+#include "config.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/program/program.h"
+#include "tests/suite.h"
+
+/* ---- e74_block ---- */
+
+#define BLOCK                                                                                      \
+    "steps = 9\n"                                                                                  \
+    "batch = 2\n"                                                                                  \
+    "dim = 10\n"                                                                                   \
+    "x [steps, batch, dim]\n"                                                                      \
+    "n   = rmsnorm x\n"                                                                            \
+    "m   = e74 n heads=2 n_state=4 checkpoint_interval=4 %s nonlin=%s\n"                           \
+    "o   = linear m dim_out=dim\n"                                                                 \
+    "out = add x o\n"
+
+/* The names of a program's tensor, or of its gradient, and of e74_block's; ends with NULL. */
+static const char *const pairs[][2] = {
+    {"x", "x"},       {"n.w", "w_norm"}, {"m.W_k", "W_k"}, {"m.W_v", "W_v"}, {"m.W_q", "W_q"},
+    {"m.W_z", "W_z"}, {"m.b_z", "b_z"},  {"o.W", "W_o"},   {"out", "out"},   {NULL, NULL}};
+
+/* A case of an operation with its tensors, run on a backend by the inputs that `from` has, or drawn ones. */
+static struct tensors *answer(struct call *f, const struct backend *b, const struct tensors *inputs)
+{
+    const struct run c = {.call = call_here(f, b, op_kernel(f->op, b, 0))};
+
+    *f = c.call;
+    return run_copy(&c, inputs, NULL);
+}
+
+static int equal_bits(const struct call *f, int i, const double *a, const double *b)
+{
+    return a && b && memcmp(a, b, op_count(f, i) * sizeof *a) == 0;
+}
+
+static void compare_block(const struct backend *b, const char *state, const char *nonlin)
+{
+    char text[1000], words[300];
+    struct call f, g;
+    int same = 1, n = 0;
+
+    snprintf(text, sizeof text, BLOCK, state, nonlin);
+    snprintf(words, sizeof words,
+             "steps=9 batch=2 dim=10 heads=2 n_state=4 checkpoint_interval=4 %s nonlin=%s", state,
+             nonlin);
+    struct program *p = program_read("block.model", text, stdout);
+    if (!p || cases_one(program_op(p), "steps=9", &f) ||
+        cases_one(op_find("e74_block"), words, &g)) {
+        ok(0, "%s %s: %s", state, nonlin, p ? err_text() : "no program");
+        return;
+    }
+    struct tensors *x = tensors_new(&f), *y = tensors_new(&g);
+    tensors_draw(y, &g, 3, 0);
+    const struct call rounded = call_here(&g, b, NULL);
+    tensors_round(y, &rounded);
+    for (int i = 0; pairs[i][0]; i++) {
+        const int to = op_arg(f.op, pairs[i][0]), from = op_arg(g.op, pairs[i][1]);
+        double *out = to >= 0 && f.op->arg[to].flags & OUT ? x->g[to] : to >= 0 ? x->x[to] : NULL;
+        const double *in = g.op->arg[from].flags & OUT ? y->g[from] : y->x[from];
+        if (out && in)
+            memcpy(out, in, op_count(&g, from) * sizeof *in);
+    }
+    for (int i = 0; i < g.op->n_args; i++) /* the program's final states are no results */
+        if (g.op->arg[i].flags & OUT && y->g[i] && strcmp(g.op->arg[i].name, "out"))
+            memset(y->g[i], 0, op_count(&g, i) * sizeof(double));
+    struct tensors *got = answer(&f, b, x), *want = answer(&g, b, y);
+    for (int i = 0; got && want && pairs[i][0]; i++) {
+        const int a = op_arg(f.op, pairs[i][0]), c = op_arg(g.op, pairs[i][1]);
+        if (!op_has(&g, c))
+            continue;
+        const int alike = a >= 0 && equal_bits(&g, c, got->g[a], want->g[c]) &&
+                          (!(g.op->arg[c].flags & OUT) || equal_bits(&g, c, got->x[a], want->x[c]));
+        if (!alike)
+            printf("# %s is other\n", pairs[i][0]);
+        same &= alike;
+        n++;
+    }
+    ok(got && want && same && n >= 6,
+       "%s: four lines have the bits of e74_block %s nonlin=%s, %d tensors", b->name, state, nonlin,
+       n);
+    if (!got || !want)
+        printf("# %s\n", err_text());
+    tensors_free(got);
+    tensors_free(want);
+    tensors_free(x);
+    tensors_free(y);
+    program_free(p);
+}
+
+static void block(void)
+{
+    static const char *const states[] = {"state=full", "state=diagonal",
+                                         "state=blockdiag block_size=2"};
+    static const char *const nonlins[] = {"tanh", "linear"};
+
+    for (const struct backend *const *b = backends(); *b; b++) {
+        const char *why = backend_unavailable(here(), *b);
+        for (int s = 0; s < 3; s++)
+            for (int n = 0; n < 2; n++)
+                if (why)
+                    skip(why, "%s: e74_block %s %s", (*b)->name, states[s], nonlins[n]);
+                else
+                    compare_block(*b, states[s], nonlins[n]);
+    }
+}
+
+/* ---- models ---- */
+
+#define HEAD                                                                                       \
+    "vocabulary = 7\nwidth = 6\nsteps = 5\nbatch = 2\nblocks = 2\n"                                \
+    "token [steps, batch]\ntarget [steps, batch]\n"                                                \
+    "x = embedding token\n"                                                                        \
+    "repeat blocks\n"                                                                              \
+    "  n = rmsnorm x\n"
+#define TAIL                                                                                       \
+    "  o = linear m dim_out=width\n"                                                               \
+    "  x = add x o\n"                                                                              \
+    "f = rmsnorm x\n"                                                                              \
+    "logits = linear f W=x.E\n"                                                                    \
+    "loss = cross_entropy logits target\n"                                                         \
+    "output logits\n"
+
+static const struct {
+    const char *name, *lines;
+} models[] = {
+    {"full tanh", "  m = e74 n heads=2 n_state=3 checkpoint_interval=2 state=full nonlin=tanh\n"},
+    {"diagonal linear",
+     "  m = e74 n heads=1 n_state=4 checkpoint_interval=3 state=diagonal nonlin=linear\n"},
+    {"blockdiag rmsnorm",
+     "  m = e74 n n_state=4 block_size=2 checkpoint_interval=3 state=blockdiag nonlin=rmsnorm\n"},
+    {"one tensor read twice", "  u = swiglu n n\n  m = add u n\n"},
+};
+
+static void check_model(const char *name, const char *lines)
+{
+    char text[2000];
+    struct call f;
+
+    snprintf(text, sizeof text, "%s%s%s", HEAD, lines, TAIL);
+    struct program *p = program_read("model", text, stdout);
+    const int made = p && cases_one(program_op(p), "batch=2", &f) == 0;
+    if (!ok(made, "%s: a program of %d tensors", name, made ? f.op->n_args : 0))
+        return;
+    for (int batch = 1; batch <= 2; batch++) {
+        char words[40];
+        snprintf(words, sizeof words, "batch=%d", batch);
+        if (cases_one(program_op(p), words, &f)) {
+            ok(0, "%s: %s", name, err_text());
+            continue;
+        }
+        struct verdicts list = {0};
+        struct run c = {.call = call_on(&f, &ref64, op_kernel(f.op, &ref64, 0), NULL)};
+        struct tensors *t = tensors_new(&f);
+        int e = !t;
+        if (!e) {
+            tensors_draw(t, &f, 1, 1);
+            e = run_op(&c, t, NULL) || check_differences(&f, t, 20, 2, NULL, &list);
+        }
+        report(&f, &list, e, name);
+        verdicts_free(&list);
+        tensors_free(t);
+        for (int i = 0; judged_backend(i); i++) {
+            const struct backend *b = judged_backend(i);
+            const char *why = backend_unavailable(here(), b);
+            struct kernel_test each = {.backend = b, .judge = judge_case, .how = ""};
+            if (why)
+                skip(why, "%s: %s", b->name, name);
+            else
+                test_kernels(&f, &each);
+        }
+    }
+    program_free(p);
+}
+
+int main(void)
+{
+    omp_set_num_threads(1);
+    block();
+    for (size_t i = 0; i < COUNT(models); i++)
+        check_model(models[i].name, models[i].lines);
+    return done();
+}

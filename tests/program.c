@@ -179,11 +179,81 @@ static void check_model(const char *name, const char *lines)
     program_free(p);
 }
 
+/* ---- what is wrong with a text ---- */
+
+#define SIZES "steps = 4\nbatch = 2\nwidth = 6\nx [steps, batch, width]\n"
+static const struct {
+    const char *text, *says; /* the lines of errors, in order */
+} wrong[] = {
+    {SIZES "y = rmsnrm x\n", "bad:5: there is no operation rmsnrm; rmsnorm is one\n"},
+    {SIZES "y = rmsnorm z\n", "bad:5: there is no tensor z\n"},
+    {SIZES "y = rmsnorm x columns=7\n", "bad:5: x is [4,2,6], rmsnorm's x [rows,columns]\n"},
+    {SIZES "z [3, 6]\ny = add x z\n", "bad:6: z is [3,6], add's b [rows,dim]\n"},
+    {SIZES "y = linear x dim_out=0\n", "bad:5: dim_out = 0: must be 1 to 1073741824\n"},
+    {SIZES "y = linear x dim_ot=3\n", "bad:5: linear has no dim_ot; dim_out is one of its words\n"},
+    {SIZES "y = e74 x state=diagonal block_size=2\n", NULL},
+    {SIZES "a, b = add x x\n", "bad:5: add has 1 result, b is one more\n"},
+    {SIZES "y = add x x x\n", "bad:5: add has no input left for x\n"},
+    {SIZES "y = add x\n", "bad:5: add needs its b\n"},
+    {SIZES "z [4]\ny = rmsnorm x\n", "bad:5: no call reads z\n"},
+    {SIZES "y = rmsnorm q\nz = add y x\nw = rmsnorm r\n",
+     "bad:5: there is no tensor q\nbad:7: there is no tensor r\n"},
+    {SIZES "y = rmsnorm x\nx = rmsnorm y\ny = rmsnorm x\n",
+     "bad:7: y.w is there already: give the result another name\n"},
+    {SIZES "repeat n\n  x = rmsnorm x\n",
+     "bad:5: repeat n: no size of that name, and no number from 1 on\n"},
+    {SIZES "y = rmsnorm x\noutput z\n", "bad:6: there is no tensor z\n"},
+    {SIZES "y = rmsnorm x\nwidth = 7\n", "bad:6: width is set twice\n"},
+    {SIZES "z = rmsnorm x\ny = embedding x vocabulary=3 width=2\n",
+     "bad:6: x is bf16, embedding's token int64\n"},
+    {"x [3, rows]\ny = rmsnorm x\n",
+     "bad:1: x: rows is no size of the program, and no number from 1 on\n"},
+    {SIZES "y = cross_entropy x x\n", NULL},
+    {SIZES "y\n", "bad:5: y: neither NAME [axes] nor results = operation ...\n"},
+    {SIZES "= rmsnorm x\n", NULL},
+    {SIZES "y = \n", "bad:5: no operation behind =\n"},
+};
+
+static void refusals(void)
+{
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        char *said = NULL;
+        size_t n;
+        FILE *errors = open_memstream(&said, &n);
+        struct program *p = program_read("bad", wrong[i].text, errors);
+        fclose(errors);
+        const int good = !p && *said && (!wrong[i].says || strcmp(said, wrong[i].says) == 0);
+        said[strcspn(said, "\n")] = 0;
+        if (!ok(good, "refused: %s", said))
+            printf("# wanted: %s", wrong[i].says ? wrong[i].says : "something\n");
+        free(said);
+        program_free(p);
+    }
+}
+
+/* Sizes that do not fit are refused when a case is completed, and others still do. */
+static void sizes(void)
+{
+    struct program *p = program_read("odd",
+                                     "n = 6\nm = 3\nx [4, n]\ny = softmax x columns=n\n"
+                                     "z [4, 6]\nw = add y z\n",
+                                     stdout);
+    struct call f;
+
+    ok(p && !cases_one(program_op(p), "n=6", &f) && f.op->n_args == 4, "n 6 fits");
+    ok(p && cases_one(program_op(p), "n=7", &f) && strstr(err_text(), "odd:6: z is [4,6]"),
+       "n 7 does not: %s", err_text());
+    ok(p && !cases_one(program_op(p), "n=6 m=5", &f), "and n 6 still does");
+    program_free(p);
+}
+
 int main(void)
 {
     omp_set_num_threads(1);
     block();
     for (size_t i = 0; i < COUNT(models); i++)
         check_model(models[i].name, models[i].lines);
+    refusals();
+    sizes();
     return done();
 }

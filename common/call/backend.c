@@ -108,6 +108,8 @@ const struct impl *impl_declares(const struct call *f)
     struct call c = *f;
     while (c.kernel && c.kernel->link)
         c = c.kernel->link(&c);
+    if (c.kernel && c.kernel->declares)
+        return c.kernel->declares(&c);
     return c.kernel ? c.kernel : &none;
 }
 

@@ -148,6 +148,8 @@ struct impl {
     /* NULL, or of a kernel that runs others: the call of that one whose approximations and unit it
      * has. */
     struct call (*link)(const struct call *f) OR_NONE;
+    /* The same of one that runs many: what they declare together, in memory that stays; or NULL. */
+    const struct impl *(*declares)(const struct call *f)OR_NONE;
     const void *data OR_NONE; /* the kernel's own */
     /* Backward itself adds to the gradients that call.accumulate names; else call_pass() does. */
     int accumulates OR_NONE;

@@ -323,10 +323,45 @@ static const char *declines(const struct call *f)
     return why;
 }
 
+/* ---- what the kernels declare ---- */
+
+static void declare(const struct instance *m, const struct call *f, struct impl *to)
+{
+    *to = (struct impl){.name = "calls", .type = f->backend->type};
+    for (int s = 0; s < m->n_steps; s++) {
+        struct call c = call_on(&m->step[s].call, f->backend, NULL, f->context);
+        c.kernel = impl_choose(&c, NULL).kernel;
+        const struct impl *k = impl_declares(&c);
+        to->approximates =
+            k->unit > to->unit || !to->approximates ? k->approximates : to->approximates;
+        to->unit = k->unit > to->unit ? k->unit : to->unit;
+        to->cut = k->cut > to->cut ? k->cut : to->cut;
+    }
+}
+
+/* The largest of each of them: one entry for a backend, which stays. */
+static const struct impl *declares(const struct call *f)
+{
+    struct instance *m = (struct instance *)(void *)(uintptr_t)instance_of(f->op);
+    int i = 0;
+
+    pthread_mutex_lock(&m->program->lock);
+    while (i < m->n_declared && m->declared[i].backend != f->backend)
+        i++;
+    if (i == m->n_declared && i < MAX_BACKENDS) {
+        m->declared[i].backend = f->backend;
+        declare(m, f, &m->declared[i].impl);
+        m->n_declared++;
+    }
+    pthread_mutex_unlock(&m->program->lock);
+    return i < MAX_BACKENDS ? &m->declared[i].impl : f->kernel;
+}
+
 #define OF_TYPE(type_)                                                                             \
     {                                                                                              \
         .name = "calls", .type = type_, .idea = "its calls, one after the other",                  \
-        .pass = {forward, backward}, .work = work, .declines = declines, .products = 1             \
+        .pass = {forward, backward}, .work = work, .declines = declines, .declares = declares,     \
+        .products = 1                                                                              \
     }
 static const struct impl of_f64 = OF_TYPE(F64), of_f32 = OF_TYPE(F32), of_bf16 = OF_TYPE(BF16);
 static const struct impl *const impls[] = {&of_f64, &of_f32, &of_bf16, NULL};

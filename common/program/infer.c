@@ -359,9 +359,10 @@ static int add_results(struct making *k, struct step *s, int index, const struct
         axes_of(&s->call, b, arg, &k->m->tensor[t]);
         s->tensor[arg] = t;
     }
-    return named < k->line->n_results ? fault(k, "%s has %d results, %s is one more", o->name,
-                                              named, k->line->result[named].value)
-                                      : 0;
+    if (named == k->line->n_results)
+        return 0;
+    return fault(k, "%s has %d result%s, %s is one more", o->name, named, named == 1 ? "" : "s",
+                 k->line->result[named].value);
 }
 
 /* The results of a line that is wrong, so that others do not miss them. */
@@ -465,8 +466,9 @@ static void make_input(struct making *k)
         snprintf(a->name, MAX_NAME, "%s", word);
         a->n = program_size(k->m->program, word) ? size_of(k, word) : strtoll(word, &end, 10);
         if (a->n < 1)
-            fault(k, "%s: %s is no size of the program, and no number from 1 on", k->line->name,
-                  word);
+            k->m->tensor[t].bad =
+                fault(k, "%s: %s is no size of the program, and no number from 1 on", k->line->name,
+                      word);
     }
 }
 

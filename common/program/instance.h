@@ -4,6 +4,8 @@
 
 #include "common/program/text.h"
 
+enum { MAX_BACKENDS = 16 };
+
 /* An axis: its length, and its name in shapes. */
 struct length {
     int64_t n;
@@ -53,6 +55,12 @@ struct instance {
     char axis_name[MAX_AXES][MAX_NAME];
     int64_t length[MAX_AXES]; /* of the derived axes, by letter */
     int n_axes;
+    /* What the calls' kernels declare on each backend, as far as somebody asked: a machine and a type. */
+    struct declared_on {
+        const struct backend *backend;
+        struct impl impl;
+    } declared[MAX_BACKENDS];
+    int n_declared;
 };
 
 /* The instance of an operation that has the tensors. */

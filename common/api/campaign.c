@@ -74,7 +74,7 @@ int abl_campaign_smaller(abl_campaign *campaign, const char *words, int k, char 
     if (lock_library())
         return -1;
     const int e = words_parse(words, &of);
-    const int same = !e && of.call.op == campaign->c.asked.call.op;
+    const int same = !e && op_same(of.call.op, campaign->c.asked.call.op);
     const int made = same ? campaign_smaller(&campaign->c, &of, k, &campaign->t) : 0;
     unlock_library();
     if (e || !made)

@@ -322,6 +322,8 @@ struct op {
     const char *name;
     const char *formula;
     const char *source; /* where the mathematics is written down */
+    /* NULL, or the operation whose case of certain sizes this is: a program's. */
+    const struct op *family;
     /* NULL, or its kernels on every machine: of an operation that is calls of others. */
     const struct kernels *kernels;
     const struct param *param;
@@ -388,6 +390,8 @@ extern const struct op *const ops[N_OPS];
 /* ---- op.c: the operations, and what a contract says of all its calls ---- */
 
 const struct op *op_find(const char *name);
+/* Is it the same operation, of whatever sizes? */
+int op_same(const struct op *a, const struct op *b);
 const struct param *op_param(const struct op *o, const char *name, int *place);
 int op_arg(const struct op *o, const char *name);     /* its place, or -1 */
 const char *op_axis(const struct op *o, char letter); /* its name */

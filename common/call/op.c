@@ -13,6 +13,11 @@ const struct op *const ops[N_OPS] = {
 #include "common/call/ops.def"
 };
 
+int op_same(const struct op *a, const struct op *b)
+{
+    return (a && a->family ? a->family : a) == (b && b->family ? b->family : b);
+}
+
 const struct op *op_find(const char *name)
 {
     for (int i = 0; i < N_OPS; i++)

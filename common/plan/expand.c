@@ -16,6 +16,7 @@
 #include "common/plan/combinations.h"
 #include "common/plan/keys.h"
 #include "common/plan/model.h"
+#include "common/plan/programs.h"
 #include "common/plan/quotient.h"
 #include "common/plan/ranges.h"
 #include "common/plan/section.h"
@@ -133,24 +134,42 @@ static int takes_text(const struct op *o)
 }
 
 /* Make the file's name relative to the working directory, and see whether it can be read. */
-static void find_file(struct plan *p, struct trial *t, int line)
+static int find_file(struct plan *p, const char *key, char file[MAX_FILE], int line)
 {
     const char *slash = p->file ? strrchr(p->file, '/') : NULL;
-    char from_here[sizeof t->file];
+    char from_here[MAX_FILE];
 
-    if (slash && t->file[0] != '/') {
+    if (slash && file[0] != '/') {
         int folder = (int)(slash + 1 - p->file);
-        int n = snprintf(from_here, sizeof from_here, "%.*s%s", folder, p->file, t->file);
+        int n = snprintf(from_here, sizeof from_here, "%.*s%s", folder, p->file, file);
         if (n >= (int)sizeof from_here) {
-            plan_fault(p, line, "file: with the folder of the ini file, longer than %zu characters",
-                       sizeof from_here - 1);
-            return;
+            plan_fault(p, line, "%s: with the folder of the ini file, longer than %zu characters",
+                       key, sizeof from_here - 1);
+            return -1;
         }
-        strcpy(t->file, from_here);
+        strcpy(file, from_here);
     }
-    const char *why = file_unreadable(t->file);
+    const char *why = file_unreadable(file);
     if (why)
-        plan_fault(p, line, "file = %s: %s", t->file, why);
+        plan_fault(p, line, "%s = %s: %s", key, file, why);
+    return why ? -1 : 0;
+}
+
+/* The operation of a section that has op = program; the key belongs to no other. */
+static void read_program(struct plan *p, struct work *w, const struct ini_entry *op)
+{
+    const struct ini_entry *e = section_entry(w->s, "program");
+    const int is = op && strcmp(op->value, PROGRAM_OP) == 0, faults = p->n_faults;
+
+    if (e && !is)
+        plan_fault(p, e->line, "program: only op = program has one");
+    if (is && !e)
+        plan_fault(p, op->line, "op = program needs program = FILE");
+    if (!e || !is)
+        return;
+    read_entry(p, w, e);
+    if (p->n_faults == faults && !find_file(p, "program", w->t.program, e->line))
+        w->t.call.op = plan_program(p, w->t.program, e->line);
 }
 
 static void read_input(struct plan *p, struct work *w)
@@ -188,7 +207,7 @@ static void read_input(struct plan *p, struct work *w)
         plan_fault(p, input->line, "input = text: %s has no tensor that can hold a text",
                    t->call.op->name);
     if (t->file[0] && !(w->wrong & 1u << key_find(trial_keys, "file")))
-        find_file(p, t, file->line);
+        find_file(p, "file", t->file, file->line);
     t->input_line = tensor ? tensor->line : group ? group->line : file ? file->line : 0;
 }
 
@@ -282,49 +301,6 @@ static double memory_needed(const struct plan *p, const struct trial *t)
     oracle.kernel = op_kernel(t->call.op, &ref64, 0);
     yard.kernel = op_kernel(t->call.op, yardstick, 0);
     return host + (double)op_memory(&oracle) + (double)op_memory(&yard);
-}
-
-/* The value in quotes where it needs them among words. */
-static void quoted(const char *value, char *to, size_t size)
-{
-    size_t n = 0;
-    if (!strpbrk(value, " ,\"")) {
-        snprintf(to, size, "%s", value);
-        return;
-    }
-    to[n++] = '"';
-    for (; *value && n + 4 < size; value++) {
-        if (*value == '"')
-            to[n++] = '"';
-        to[n++] = *value;
-    }
-    to[n++] = '"';
-    to[n] = 0;
-}
-
-int plan_text(struct trial *t)
-{
-    char sizes[MAX_TEXT], more[2 * sizeof t->file + 8], goals[3 * sizeof t->goal[0].text];
-    char *at = t->text, *end = at + sizeof t->text;
-
-    op_text(&t->call, sizes);
-    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 "%s%s input=%s", t->call.op->name,
-                   *sizes ? " " : "", sizes, types[t->type].name, t->seed,
-                   t->accumulate ? " accumulate=yes" : "", t->in_place ? " in_place=yes" : "",
-                   input_names[t->input]);
-    const char *const keys[] = {" file", " group", " tensor", " kernel"};
-    const char *const values[] = {t->file, t->group, t->tensor, t->kernel};
-    for (int i = 0; i < (int)COUNT(keys) && at < end; i++) {
-        quoted(values[i], more, sizeof more);
-        if (*values[i])
-            at += snprintf(at, end - at, "%s=%s", keys[i], more);
-    }
-    goals_words(t->goal, goals, sizeof goals);
-    if (at < end)
-        at += snprintf(at, end - at, "%s", goals);
-    if (at >= end)
-        return err_set("as a line of words it is longer than %d characters", MAX_LINE - 1);
-    return 0;
 }
 
 /* Is it judged by a sample?  Nonzero after err_set() where it should be and cannot. */
@@ -664,9 +640,10 @@ void section_trials(struct plan *p, const struct ini_section *s)
         plan_fault(p, s->line, "[%s] has no op", s->name);
     else
         plan_fault(p, s->line, "no operation is named");
+    read_program(p, w, op);
     w->every_op = p->n_faults == faults && !w->t.call.op;
     for (int i = 0; i < s->n; i++)
-        if (&s->entry[i] != op)
+        if (&s->entry[i] != op && &s->entry[i] != section_entry(s, "program"))
             read_entry(p, w, &s->entry[i]);
     read_input(p, w);
     refuse_beside(p, w);

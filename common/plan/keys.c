@@ -14,6 +14,7 @@
 #include "common/base/quote.h"
 #include "common/call/cases.h"
 #include "common/plan/keys.h"
+#include "common/plan/programs.h"
 
 /* ---- values ---- */
 
@@ -131,13 +132,14 @@ static int set_op(const struct plan_key *k, void *to, const char *value)
     char known[1024] = "";
 
     t->call.op = op_find(value);
-    if (t->call.op || strcmp(value, EVERY_OP) == 0)
+    if (t->call.op || strcmp(value, EVERY_OP) == 0 || strcmp(value, PROGRAM_OP) == 0)
         return 0;
     for (int i = 0; i < N_OPS; i++) {
         guess_among(&g, ops[i]->name);
         append(known, sizeof known, " %s", ops[i]->name);
     }
     guess_among(&g, EVERY_OP);
+    guess_among(&g, PROGRAM_OP);
     return g.best ? err_set("op = %s: no such operation; did you mean '%s'?", value, g.best)
                   : err_set("op = %.*s: not one of %s%s", quote_fit(value, 100), value, EVERY_OP,
                             known);
@@ -237,6 +239,9 @@ const struct plan_key trial_keys[] = {
      INTO(trial, group, set_text)},
     {"tensor", LIST, NULL, "of input = gguf: the name of a tensor of the file, or INPUT:NAME",
      INTO(trial, tensor, set_text)},
+    {"program", ONE, NULL,
+     "of op = program: the file of its calls, from the folder of the ini file",
+     INTO(trial, program, set_text)},
     {"kernel", ONE, NULL, "name of a kernel; default: the first that accepts the case",
      INTO(trial, kernel, set_kernel)},
     {"goal", ONE, NULL,

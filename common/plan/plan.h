@@ -29,6 +29,7 @@
  *     input = text                    ; or normal, nonzero (initial states are drawn, too), hdf5,
  *                                     ; which takes a group, too
  *     file = ../data/sample.txt       ; from the folder that the ini file is in
+ *     program = lm.model              ; of op = program: its calls, and the sizes are keys, too
  *     kernel = plain                  ; default: the first that accepts the case
  *     goal = 90 % memory              ; forward must reach it, with measure = time (goal.h); and
  *                                     ; goal_backward
@@ -71,7 +72,11 @@ enum judged { JUDGE_AUTO, JUDGE_FULL, JUDGE_SAMPLED };
 enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
 enum input_kind { INPUT_NORMAL, INPUT_NONZERO, INPUT_TEXT, INPUT_HDF5, INPUT_GGUF };
 
-enum { MAX_LINE = 4096, MAX_TRIALS = 9999 }; /* trials have four digits in the HDF5 file */
+enum {
+    MAX_FILE = 512,
+    MAX_LINE = 4096,
+    MAX_TRIALS = 9999
+}; /* trials have four digits in the HDF5 file */
 
 struct trial {
     struct call call; /* complete: op_complete() has passed; on no backend */
@@ -81,16 +86,17 @@ struct trial {
     enum dtype type;  /* F32 or BF16 */
     uint64_t seed;
     enum input_kind input;
-    int input_given;            /* its section has the key `input` */
-    enum case_kind cases;       /* of its section; the sizes are a case's */
-    char file[512], group[128]; /* of the input; the file as seen from the working directory */
-    char tensor[512];           /* of input = gguf: names, see model.h */
-    char kernel[32];            /* of the GPU backends; "": the first that accepts the case */
-    struct goal goal[N_PASSES]; /* of each pass, where times are measured */
-    char section[64];           /* NAME of [trial NAME], control characters as \xHH; or "" */
-    int line;                   /* of the section in the ini file */
-    int input_line;             /* of `group` or `tensor` there or, if there is none, of `file` */
-    char text[MAX_LINE];        /* the words that make this trial again, with -t */
+    int input_given;                 /* its section has the key `input` */
+    enum case_kind cases;            /* of its section; the sizes are a case's */
+    char file[MAX_FILE], group[128]; /* of the input; the file as seen from the working directory */
+    char tensor[512];                /* of input = gguf: names, see model.h */
+    char program[MAX_FILE];          /* of op = program: its file, as `file` */
+    char kernel[32];                 /* of the GPU backends; "": the first that accepts the case */
+    struct goal goal[N_PASSES];      /* of each pass, where times are measured */
+    char section[64];                /* NAME of [trial NAME], control characters as \xHH; or "" */
+    int line;                        /* of the section in the ini file */
+    int input_line;      /* of `group` or `tensor` there or, if there is none, of `file` */
+    char text[MAX_LINE]; /* the words that make this trial again, with -t */
 };
 
 /* A file, whichever of its names leads to it. */
@@ -130,6 +136,8 @@ struct experiment {
     char *text; /* the ini file, or the words */
     int n;
     struct trial *trial;
+    struct program **program; /* those that its trials run; their operations are its own */
+    int n_programs;
 };
 
 /* Read a plan.  All errors are found before it gives up: each goes to

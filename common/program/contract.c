@@ -233,6 +233,7 @@ int instance_contract(struct instance *m)
     if (add_args(m))
         return -1;
     m->own.op = p->all.op;
+    m->own.op.family = &p->all.op;
     m->own.program = m->program;
     m->own.op.arg = m->arg;
     m->own.op.n_args = m->n_args;

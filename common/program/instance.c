@@ -106,7 +106,7 @@ void instance_first(struct program *p, FILE *errors, int *faults)
     struct call f;
 
     p->all.program = p;
-    p->all.op = (struct op){.name = p->stem,
+    p->all.op = (struct op){.name = "program",
                             .formula = "a program of calls",
                             .source = p->name,
                             .param = p->param,
@@ -114,7 +114,12 @@ void instance_first(struct program *p, FILE *errors, int *faults)
                             .derive = instance_set,
                             .kernels = &program_kernels};
     op_defaults(&p->all.op, &f);
-    if (!make(p, &f, errors, faults) && !*faults) {
+    const struct instance *m = make(p, &f, errors, faults);
+    if (m) {
+        p->all.op.arg = m->own.op.arg;
+        p->all.op.n_args = m->own.op.n_args;
+        p->all.op.axis = m->own.op.axis;
+    } else if (!*faults) {
         fprintf(errors, "%s\n", err_text());
         *faults = 1;
     }
@@ -123,6 +128,11 @@ void instance_first(struct program *p, FILE *errors, int *faults)
 const struct op *program_op(const struct program *p)
 {
     return &p->all.op;
+}
+
+const char *program_name(const struct program *p)
+{
+    return p->name;
 }
 
 int is_program(const struct op *o)

@@ -47,6 +47,8 @@ void program_free(struct program *p);
 /* The operation: its parameters are the sizes.  Its tensors follow from these: op_complete() makes f->op an
  * operation that has them, or says after err_set() with a line's number what does not fit. */
 const struct op *program_op(const struct program *p);
+/* As program_read() was given it. */
+const char *program_name(const struct program *p);
 /* Is it a program's? */
 int is_program(const struct op *o);
 

@@ -314,8 +314,6 @@ struct program *program_read(const char *name, const char *text, FILE *errors)
         return NULL;
     }
     snprintf(p->name, sizeof p->name, "%s", name);
-    snprintf(p->stem, sizeof p->stem, "%s", strrchr(name, '/') ? strrchr(name, '/') + 1 : name);
-    p->stem[strcspn(p->stem, ".")] = 0;
     pthread_mutex_init(&p->lock, NULL);
     for (char *line; (line = strsep(&at, "\n"));) {
         r.number++;

@@ -39,8 +39,7 @@ struct program_op {
 
 struct program {
     struct program_op all; /* it has the sizes as parameters, and no tensors */
-    char name[128];        /* of the file, in messages */
-    char stem[MAX_NAME];   /* of that, the operation's */
+    char name[512];        /* of the file, in messages */
     struct line *line;
     int n;
     struct param *param; /* the sizes */

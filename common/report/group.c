@@ -59,9 +59,9 @@ void group_begin(struct group *g, const struct experiment *x, int i, int width)
     const struct op *o = x->trial[i].call.op;
 
     memset(g, 0, sizeof *g);
-    for (g->first = i; g->first > 0 && x->trial[g->first - 1].call.op == o;)
+    for (g->first = i; g->first > 0 && op_same(x->trial[g->first - 1].call.op, o);)
         g->first--;
-    while (g->first + g->n < x->n && x->trial[g->first + g->n].call.op == o)
+    while (g->first + g->n < x->n && op_same(x->trial[g->first + g->n].call.op, o))
         g->n++;
     g->trips = x->measure == MEASURE_CHECK && o->inverse;
     add_settings(g, x);

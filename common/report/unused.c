@@ -50,7 +50,7 @@ struct all_used {
 static struct used *used_of(struct all_used *all, const struct op *o)
 {
     for (int i = 0; i < all->n; i++)
-        if (all->of[i].op == o)
+        if (op_same(all->of[i].op, o))
             return &all->of[i];
     struct used *more = grow(all->of, all->n, sizeof *more);
     if (!more)

@@ -1,0 +1,53 @@
+/* The words that make a trial again (plan.h). */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/plan/keys.h"
+#include "common/plan/plan.h"
+
+/* The value in quotes where it needs them among words. */
+static void quoted(const char *value, char *to, size_t size)
+{
+    size_t n = 0;
+    if (!strpbrk(value, " ,\"")) {
+        snprintf(to, size, "%s", value);
+        return;
+    }
+    to[n++] = '"';
+    for (; *value && n + 4 < size; value++) {
+        if (*value == '"')
+            to[n++] = '"';
+        to[n++] = *value;
+    }
+    to[n++] = '"';
+    to[n] = 0;
+}
+
+int plan_text(struct trial *t)
+{
+    char sizes[MAX_TEXT], more[2 * sizeof t->file + 8], goals[3 * sizeof t->goal[0].text];
+    char *at = t->text, *end = at + sizeof t->text;
+
+    op_text(&t->call, sizes);
+    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 "%s%s input=%s", t->call.op->name,
+                   *sizes ? " " : "", sizes, types[t->type].name, t->seed,
+                   t->accumulate ? " accumulate=yes" : "", t->in_place ? " in_place=yes" : "",
+                   input_names[t->input]);
+    const char *const keys[] = {" program", " file", " group", " tensor", " kernel"};
+    const char *const values[] = {t->program, t->file, t->group, t->tensor, t->kernel};
+    for (int i = 0; i < (int)COUNT(keys) && at < end; i++) {
+        quoted(values[i], more, sizeof more);
+        if (*values[i])
+            at += snprintf(at, end - at, "%s=%s", keys[i], more);
+    }
+    goals_words(t->goal, goals, sizeof goals);
+    if (at < end)
+        at += snprintf(at, end - at, "%s", goals);
+    if (at >= end)
+        return err_set("as a line of words it is longer than %d characters", MAX_LINE - 1);
+    return 0;
+}

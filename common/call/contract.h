@@ -303,12 +303,12 @@ struct cost {
 };
 
 /* One row x with NaN, infinities or ties, the target, if there is one, the name of a result, and
- * its correct values.  The gradient of the first output is 1, 2, 3, 4; the gradients of others
+ * its correct values.  The gradient of the first output is 1, 2, 3, ...; the gradients of others
  * are 0. */
-enum { KNOWN_ROW = 4 };
+enum { KNOWN_ROW = 16 };
 #define KNOWN_ALL(x)                                                                               \
     {                                                                                              \
-        x, x, x, x                                                                                 \
+        x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x                                             \
     }
 struct known {
     const char *settings; /* beside rows=1, where there are rows */

@@ -79,6 +79,17 @@ static const struct known known[] = {
     {"vocabulary=4", KNOWN_ALL(-INFINITY), 0, "lse", {-INFINITY}},
     {"vocabulary=4", KNOWN_ALL(-INFINITY), 0, "d_logits", KNOWN_ALL(NAN)},
     {"vocabulary=4 ignore_index=2", {0, NAN, 1, 2}, 2, "loss", {0}},
+    {"vocabulary=16", KNOWN_ALL(1e4), 9, "row_loss", {4 * LOG_2}},
+    {"vocabulary=16 label_smoothing=0.5", KNOWN_ALL(1e4), 9, "row_loss", {4 * LOG_2}},
+    {"vocabulary=16", {[9] = -INFINITY}, 9, "row_loss", {INFINITY}},
+    {"vocabulary=16 label_smoothing=0.5", {[9] = -INFINITY}, 0, "row_loss", {INFINITY}},
+    {"vocabulary=16", {[9] = NAN, [10] = INFINITY}, 0, "lse", {NAN}},
+    {"vocabulary=16", {[14] = NAN}, 0, "row_loss", {NAN}},
+    {"vocabulary=16", {[14] = NAN}, 0, "d_logits", KNOWN_ALL(NAN)},
+    {"vocabulary=16", {[5] = INFINITY}, 0, "lse", {INFINITY}},
+    {"vocabulary=16", KNOWN_ALL(-INFINITY), 0, "row_loss", {NAN}},
+    {"vocabulary=16", KNOWN_ALL(-INFINITY), 0, "lse", {-INFINITY}},
+    {"vocabulary=16 ignore_index=9", {[9] = NAN}, 9, "loss", {0}},
     {"vocabulary=1", {3.75}, 0, "loss", {0}},
     {"vocabulary=1 label_smoothing=0.17", {-1e4}, 0, "row_loss", {0}},
     {.settings = NULL},
@@ -96,6 +107,7 @@ const struct op op_cross_entropy = {
              "rows=40 vocabulary=5 ignore_index=2 label_smoothing=0,0.3; "
              "rows=48 vocabulary=19 label_smoothing=0,0.1 d_rows=zero; "
              "rows=2 vocabulary=1024 label_smoothing=1; rows=41 vocabulary=1 label_smoothing=0.17; "
+             "rows=9 vocabulary=40,72 label_smoothing=0,0.1; "
              "fill=masked,shifted,outliers rows=15 vocabulary=1,5,67 label_smoothing=0,0.1; "
              "fill=masked,shifted,outliers rows=8 vocabulary=2500",
     .shapes = "rows=1 vocabulary=31,1031,8192; rows=257 vocabulary=1,2,3,8,9 ignore_index=0; "
@@ -104,9 +116,13 @@ const struct op op_cross_entropy = {
               "rows=2 vocabulary=8209; rows=1100 vocabulary=7 ignore_index=3; "
               "rows=515 vocabulary=1,2,4,10 ignore_index=1 label_smoothing=0,0.2; "
               "rows=131 vocabulary=5,12,13,15,16,17,24,25 label_smoothing=0.1; "
-              "rows=37 vocabulary=32,33,48,49,63,64,65,96,97,127,128,129,192,193; "
+              "rows=37 vocabulary=4,8,12,16,20,24,32,33,36,40,48,49,63,64,65,68,72,96,97; "
+              "rows=37 vocabulary=100,127,128,129,132,136,192,193,200,256,260,264,512,516; "
+              "rows=37 vocabulary=520,768,1000,1024; "
+              "rows=37 vocabulary=4,16,40,72,264 label_smoothing=0.3; "
               "rows=13 vocabulary=255,256,257,384,385,511,512,513,768,769,1000; "
               "fill=masked,shifted,outliers rows=131 vocabulary=2,10 label_smoothing=0,0.3; "
+              "fill=masked,shifted,outliers rows=37 vocabulary=24,136 label_smoothing=0,0.3; "
               "fill=masked,shifted,outliers rows=9 vocabulary=256,1023,1024,1025; "
               "rows=1061 vocabulary=193; rows=17001 vocabulary=2 ignore_index=1",
     .known = known,

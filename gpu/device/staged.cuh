@@ -4,18 +4,22 @@
  * bytes, and end there, whatever their length N.  They are copied at once: by cp.async of 16 bytes,
  * and back by stores of 16 bytes; only the tensor's last elements are copied one by one.
  *
- * A team of LANES neighbouring lanes has one row at a time: lane l the columns l + k LANES, k < K.  So an
- * element's lane follows from its column, and a row has the same bits at any address.  LANES and K are
- * a staged_shape. */
+ * A team of LANES neighbouring lanes has one row at a time: lane l the vectors l + j LANES, j < K / W, of W
+ * columns each.  W is 1 or, where rows are whole vectors of 16 bytes, and so aligned to 16 bytes in shared
+ * memory, V: then a lane reads 16 bytes at once, and compares with the row's end once per vector.  An
+ * element's lane follows from its column, so a row has the same bits at any address.  LANES, K and W are a
+ * staged_shape. */
 #ifndef STAGED_CUH
 #define STAGED_CUH
+
+#include <type_traits>
 
 #include "gpu/device/async.cuh"
 #include "gpu/device/opaque.cuh"
 #include "gpu/device/vector.cuh"
 
-/* DO(LANES, K) for the shapes, those for shorter rows first: the fewer lanes, the fewer shuffles, but the
- * more registers. */
+/* DO(LANES, K) for the shapes of W = 1, those for shorter rows first: the fewer lanes, the fewer shuffles,
+ * but the more registers. */
 #define STAGED_COLUMNS 1024
 #define STAGED_SHAPES(DO)                                                                          \
     DO(1, 1)                                                                                       \
@@ -30,13 +34,22 @@
     DO(4, 12)                                                                                      \
     DO(8, 8) DO(8, 12) DO(16, 8) DO(16, 12) DO(32, 8) DO(32, 12) DO(32, 16) DO(32, 24) DO(32, 32)
 
-template <int LANES_, int K_>
+/* DO(LANES, K / W, SHORTEST) for those of W = V, and the vectors of their shortest rows. */
+#define STAGED_WIDE_SHAPES(DO)                                                                     \
+    DO(1, 1, 1)                                                                                    \
+    DO(2, 1, 2)                                                                                    \
+    DO(4, 1, 3)                                                                                    \
+    DO(8, 1, 5)                                                                                    \
+    DO(8, 2, 9) DO(8, 3, 17) DO(8, 4, 25) DO(16, 4, 33) DO(32, 4, 65) DO(32, 8, 129)
+
+/* A lane's first FULL columns are there in all rows of the shape, so that they need no comparison. */
+template <int LANES_, int K_, int W_ = 1, int FULL_ = 0>
 struct staged_shape {
-    static constexpr int LANES = LANES_, K = K_;
+    static constexpr int LANES = LANES_, K = K_, W = W_, FULL = FULL_;
 };
 
-/* start() with the first shape that holds rows of N columns, N <= STAGED_COLUMNS.  Lanes that have
- * rows of 16 columns each would read two banks, so such rows have the next shape. */
+/* start() with the first shape of W = 1 that holds rows of N columns, N <= STAGED_COLUMNS.  Lanes that
+ * have rows of 16 columns each would read two banks, so such rows have the next shape. */
 template <typename F>
 static inline int staged_start(int64_t N, const F &start)
 {
@@ -46,6 +59,23 @@ static inline int staged_start(int64_t N, const F &start)
     STAGED_SHAPES(IF_IT_FITS)
 #undef IF_IT_FITS
     return cudaErrorInvalidValue; /* not reached: kernels decline longer rows */
+}
+
+/* The same with a shape of W = V where rows are whole vectors. */
+template <typename T, typename F>
+static inline int staged_start_wide(int64_t N, const F &start)
+{
+    enum { V = WIDTH<T> };
+
+    if (!in_vectors<T>(N))
+        return staged_start(N, start);
+#define IF_IT_FITS(lanes, vectors, shortest)                                                       \
+    if constexpr (lanes * vectors * V <= STAGED_COLUMNS)                                           \
+        if (N >= shortest * V && N <= lanes * vectors * V)                                         \
+            return start(staged_shape<lanes, vectors * V, V, shortest / lanes * V>());
+    STAGED_WIDE_SHAPES(IF_IT_FITS)
+#undef IF_IT_FITS
+    return cudaErrorInvalidValue; /* not reached */
 }
 
 /* ---- the rows of a block ---- */
@@ -70,17 +100,32 @@ struct staged_chunk {
     }
 };
 
-/* For R rows of N <= STAGED_COLUMNS columns: as many rows as fill about `bytes`, at least one for each
- * team, and no more than occupy the SMs. */
+/* For R rows of N <= STAGED_COLUMNS columns, each of so many lanes: as many rows as fill about `bytes`, at
+ * least one for each team, and no more than occupy the SMs. */
 template <typename T>
-static inline staged staged_rows(int64_t R, int64_t N, int64_t bytes, int sms)
+static inline staged staged_rows(int64_t R, int64_t N, int64_t bytes, int sms, int lanes)
 {
-    const int threads = 32 * WIDTH<T>;
-    const int teams = threads / staged_start(N, [](auto shape) -> int { return shape.LANES; });
+    const int threads = 32 * WIDTH<T>, teams = threads / lanes;
     const int64_t each = teams * N * (int64_t)sizeof(T);
     const int64_t steps = min(bytes / each, ceil_div(R, (int64_t)teams * sms));
 
     return {(int)N, threads, teams, teams * (int)max(steps, (int64_t)1)};
+}
+
+/* For the kernels that staged_start() starts. */
+template <typename T>
+static inline staged staged_rows(int64_t R, int64_t N, int64_t bytes, int sms)
+{
+    const auto lanes = [](auto shape) -> int { return shape.LANES; };
+    return staged_rows<T>(R, N, bytes, sms, staged_start(N, lanes));
+}
+
+/* For those that staged_start_wide() starts. */
+template <typename T>
+static inline staged staged_rows_wide(int64_t R, int64_t N, int64_t bytes, int sms)
+{
+    const auto lanes = [](auto shape) -> int { return shape.LANES; };
+    return staged_rows<T>(R, N, bytes, sms, staged_start_wide<T>(N, lanes));
 }
 
 #define STAGED_TOO_LONG "rows of more than " NUMBER(STAGED_COLUMNS) " columns"
@@ -146,7 +191,20 @@ struct staged_lane {
     {
     }
     /* The k-th. */
-    __device__ __forceinline__ int column(int k) const { return lane + k * S::LANES; }
+    __device__ __forceinline__ int column(int k) const
+    {
+        return (k / S::W * S::LANES + lane) * S::W + k % S::W;
+    }
+    /* Does the lane have this one? */
+    __device__ __forceinline__ bool owns(int column) const
+    {
+        return column / S::W % S::LANES == lane;
+    }
+    /* Is the k-th there?  If so, its whole vector is. */
+    __device__ __forceinline__ bool has(int k, int n) const
+    {
+        return k < S::FULL || column(k / S::W * S::W) < n;
+    }
 
     /* Loads them; `fill` for those that are not there. */
     template <typename T>
@@ -157,6 +215,15 @@ struct staged_lane {
         for (int k = 0; k < S::K; k++)
             x[k] = column(k) < n ? load(row + column(k)) : fill;
     }
+    template <typename T>
+    __device__ __forceinline__ void load_row(vec<T, S::W> (&v)[S::K / S::W], const T *row, int n,
+                                             float fill) const
+    {
+        #pragma unroll
+        for (int k = 0; k < S::K; k += S::W)
+            v[k / S::W] = has(k, n) ? load_vec<S::W>(row + column(k))
+                                    : make_vec<T, S::W>([&](int) { return fill; });
+    }
     /* Stores them; x(k) is the k-th.  (n is compared again: the results of K comparisons would take
      * registers.) */
     template <typename T, typename F>
@@ -164,9 +231,9 @@ struct staged_lane {
     {
         make_opaque(n);
         #pragma unroll
-        for (int k = 0; k < S::K; k++)
-            if (column(k) < n)
-                store(row + column(k), x(k));
+        for (int k = 0; k < S::K; k += S::W)
+            if (has(k, n))
+                store_vec(row + column(k), make_vec<T, S::W>([&](int i) { return x(k + i); }));
     }
 };
 
@@ -192,6 +259,25 @@ struct staged_columns {
             return x[k];
         else
             return at.column(k) < n ? load(row + at.column(k)) : 0;
+    }
+};
+
+/* The columns of a lane in registers; `fill` for those that are not there.  Vectors stay packed. */
+template <typename S, typename T>
+struct staged_vectors {
+    std::conditional_t<S::W == 1, float, vec<T, S::W>> v[S::K / S::W];
+
+    __device__ __forceinline__ staged_vectors(const staged_lane<S> &at, const T *row, int n,
+                                              float fill)
+    {
+        at.load_row(v, row, n, fill);
+    }
+    __device__ __forceinline__ float operator[](int k) const
+    {
+        if constexpr (S::W == 1)
+            return v[k];
+        else
+            return v[k / S::W][k % S::W];
     }
 };
 

@@ -303,9 +303,14 @@ static __host__ __device__ __forceinline__ staged_tile<T> alloc_tile(smem_arena 
     return t;
 }
 
+/* STAGED_BOUNDS, but 1280 threads per SM where a lane holds up to 16 words of packed logits: forward
+ * needs no more than 48 registers then. */
+#define FORWARD_BOUNDS(T, S)                                                                       \
+    __launch_bounds__(32 * WIDTH<T>, (S::W > 1 && S::K * sizeof(T) <= 64 ? 40 : 24) / WIDTH<T>)
+
 /* A team computes the sums of a row, and a thread its results: later, if a team has several. */
 template <typename T, typename S>
-__global__ void STAGED_BOUNDS(T)
+__global__ void FORWARD_BOUNDS(T, S)
     staged_forward_kernel(cross_entropy a, int64_t R, const staged s, loss_options opt, part *parts)
 {
     extern __shared__ uint4 staged_smem[];
@@ -327,13 +332,10 @@ __global__ void STAGED_BOUNDS(T)
     stage_ready();
     #pragma unroll 1
     for (int r = at.team; r < s.rows; r += s.teams) {
-        const int n = r < own.there ? s.N : 0;
-        float x[S::K], top = -INFINITY, sum = 0, depth = 0;
-        at.load_row(x, t.x + r * s.N, n, -INFINITY);
-        #pragma unroll
-        for (int k = 0; k < S::K; k++)
-            top = max_nan(top, x[k]);
-        top = warp_max<S::LANES>(top);
+        const T *const row = t.x + min(r, own.there - 1) * s.N;
+        const staged_vectors<S, T> x(at, row, s.N, -INFINITY);
+        const float top = warp_max<S::LANES>(max_of(x.v));
+        float sum = 0, depth = 0;
         #pragma unroll
         for (int k = 0; k < S::K; k++)
             sum += power(x[k], top, LOG2E);
@@ -341,7 +343,7 @@ __global__ void STAGED_BOUNDS(T)
         if (opt.smoothing > 0) {
             #pragma unroll
             for (int k = 0; k < S::K; k++)
-                depth += at.column(k) < n ? top - x[k] : 0;
+                depth += at.has(k, s.N) ? top - x[k] : 0;
             depth = warp_sum<S::LANES>(depth);
         }
         if (S::LANES == 1 && r < own.there) {
@@ -373,7 +375,8 @@ static __device__ __forceinline__ row_slope row_slope_of(const staged_tile<T> &t
     return {d, (d + t.d_lse[r]) / t.sum[r]};
 }
 
-/* A thread computes the coefficients of a row, and then a team its gradient. */
+/* A thread computes the coefficients of a row, and then a team its gradient.  The target's is written
+ * twice, by the same lane. */
 template <typename T, typename S>
 __global__ void STAGED_BOUNDS(T) staged_backward_kernel(cross_entropy a, cross_entropy g, int64_t R,
                                                         const staged s, loss_options opt)
@@ -403,18 +406,20 @@ __global__ void STAGED_BOUNDS(T) staged_backward_kernel(cross_entropy a, cross_e
     #pragma unroll 1
     for (int r = at.team; r < own.there; r += s.teams) {
         T *const row = t.x + r * s.N;
-        const int64_t label = t.target[r];
-        const int target = label >= 0 && label < s.N ? (int)label : -1;
+        const int64_t target = t.target[r];
         const row_slope c = S::LANES > 1 ? row_slope{t.d_row_loss[r], t.sum[r]}
                                          : row_slope_of(t, r, d_loss, opt.ignored);
         const float top = t.top[r];
         const float of_target = c.d * (1 - opt.smoothing), uniform = c.d * (opt.smoothing / s.N);
-        float x[S::K];
-        at.load_row(x, row, s.N, 0);
-        at.store_row(row, s.N, [&](int k) {
-            const float dx = fmaf(c.likely, power(x[k], top, LOG2E), -uniform);
-            return at.column(k) == target ? dx - of_target : dx;
-        });
+        const bool owner = target >= 0 && target < s.N && at.owns((int)target);
+        const float logit = owner ? load(row + target) : 0;
+        const auto gradient = [&](float x) {
+            return fmaf(c.likely, power(x, top, LOG2E), -uniform);
+        };
+        const staged_vectors<S, T> x(at, row, s.N, 0);
+        at.store_row(row, s.N, [&](int k) { return gradient(x[k]); });
+        if (owner)
+            store(row + target, gradient(logit) - of_target);
     }
     __syncthreads();
     stage_out((T *)g.logits + own.first * s.N, t.x, own.there * s.N);
@@ -425,8 +430,8 @@ template <typename T>
 static staged staged_of(const struct call *f)
 {
     const int64_t row = DIM(f, 'V') * (int64_t)sizeof(T);
-    return staged_rows<T>(DIM(f, 'R'), DIM(f, 'V'), STAGED_BYTES * row / (row + ROW_BYTES),
-                          gpu_limits(f)->sms);
+    return staged_rows_wide<T>(DIM(f, 'R'), DIM(f, 'V'), STAGED_BYTES * row / (row + ROW_BYTES),
+                               gpu_limits(f)->sms);
 }
 
 template <typename T>
@@ -443,7 +448,7 @@ static int staged_forward(const struct call *f)
     const size_t bytes = staged_smem_bytes<T>(f, FORWARD);
     const int64_t R = DIM(f, 'R'), blocks = ceil_div(R, s.rows);
 
-    CUDA(staged_start(s.N, [&](auto shape) -> int {
+    CUDA(staged_start_wide<T>(s.N, [&](auto shape) -> int {
         const auto kernel = staged_forward_kernel<T, decltype(shape)>;
         CUDA(allow_smem(kernel, bytes));
         kernel<<<blocks, s.threads, bytes, gpu_stream(f)>>>(*a, R, s, loss_options_of(f),
@@ -461,7 +466,7 @@ static int staged_backward(const struct call *f)
     const size_t bytes = staged_smem_bytes<T>(f, BACKWARD);
     const int64_t R = DIM(f, 'R');
 
-    return staged_start(s.N, [&](auto shape) -> int {
+    return staged_start_wide<T>(s.N, [&](auto shape) -> int {
         const auto kernel = staged_backward_kernel<T, decltype(shape)>;
         CUDA(allow_smem(kernel, bytes));
         kernel<<<ceil_div(R, s.rows), s.threads, bytes, gpu_stream(f)>>>(*a, *g, R, s,

@@ -51,6 +51,34 @@ static __device__ __forceinline__ float max_element(const vec<T> (&v)[K])
     return all;
 }
 
+/* The same; the words of the last vector are compared packed too. */
+template <typename T, int W, int K>
+static __device__ __forceinline__ float max_of(const vec<T, W> (&v)[K])
+{
+    vec<T, W> all = v[0];
+    #pragma unroll
+    for (int k = 1; k < K; k++)
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            all.word[i] = max_word<T>(all.word[i], v[k].word[i]);
+    #pragma unroll
+    for (int d = 2; d; d /= 2)
+        #pragma unroll
+        for (int i = 0; i < d; i++)
+            all.word[i] = max_word<T>(all.word[i], all.word[i + d]);
+    return storage<T>::PER_WORD == 2 ? max_nan(all[0], all[1]) : all[0];
+}
+
+template <int K>
+static __device__ __forceinline__ float max_of(const float (&x)[K])
+{
+    float all = -INFINITY;
+    #pragma unroll
+    for (int k = 0; k < K; k++)
+        all = max_nan(all, x[k]);
+    return all;
+}
+
 /* so_far + the sum of the powers of the elements of v. */
 template <typename T, int K>
 static __device__ __forceinline__ float sum_powers(const vec<T> (&v)[K], float top, float scale,

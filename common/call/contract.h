@@ -192,6 +192,8 @@ struct arg {
     const char *overwrites;
     /* An input of one element that the settings draw, whatever the seed: a caller may leave it out. */
     int settled;
+    /* NULL, or of an input that has not the flag PARAMETER: is it a model's in this call? */
+    int (*parameter_when)(const struct call *f);
     /* NULL, or of a buffer of parts: is element i between them?  It is 0 in drawn inputs, and 0 in
      * results. */
     int (*gap)(const struct call *f, int arg, int64_t i);
@@ -425,6 +427,12 @@ const char *op_value(const struct call *f, int i, char buffer[32]);
 
 /* ---- tensors.c: the tensors of a call ---- */
 
+/* Is the input a model's, learned or frozen? */
+static inline int op_is_parameter(const struct call *f, int arg)
+{
+    const struct arg *a = &f->op->arg[arg];
+    return a->flags & PARAMETER || (a->parameter_when && a->parameter_when(f));
+}
 /* Is it a tensor of bytes? */
 static inline int op_is_bytes(const struct call *f, int arg)
 {

@@ -79,9 +79,9 @@ double op_parameters(const struct call *f, int64_t *bytes)
     *bytes = 0;
     for (int i = 0; i < f->op->n_args; i++) {
         const struct arg *a = &f->op->arg[i];
-        if (a->flags & (PARAMETER | SCALES))
+        if (op_is_parameter(f, i) || a->flags & SCALES)
             *bytes += op_count(f, i) * types[f->type[i]].bytes;
-        if (a->flags & PARAMETER)
+        if (op_is_parameter(f, i))
             n += parameters_in(f, i);
     }
     return n;

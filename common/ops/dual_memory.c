@@ -75,6 +75,7 @@ OF_CALL(const char *, warning,
 /* ---- tensors ---- */
 
 OF_CALL(const char *, tape_shape, f->choice[DUAL_TAPE] == DUAL_EACH ? "BND" : "ND")
+OF_CALL(int, is_shared, f->choice[DUAL_TAPE] != DUAL_EACH)
 OF_CALL(enum fill, tape_fill, f->choice[DUAL_TAPE_INIT] == DUAL_ZERO ? ZERO : FAN)
 
 // clang-format off
@@ -92,7 +93,7 @@ static const struct arg args[] = {
     ARG(dual_memory, b_g, "D", IN | DIFF | WIDE_GRAD | PARAMETER, UNIT, scaled),
     ARG(dual_memory, h0, "BD", IN | DIFF | WIDE, ZERO),
     ARG(dual_memory, M0, "ND", IN | DIFF | WIDE, FAN, .shape_of = tape_shape,
-        .fill_of = tape_fill),
+        .fill_of = tape_fill, .parameter_when = is_shared),
     ARG(dual_memory, out, "TBD", OUT | DIFF),
     ARG(dual_memory, h_T, "BD", OUT | DIFF | WIDE, .continues = "h0"),
     ARG(dual_memory, M_T, "BND", OUT | DIFF | WIDE, .continues = "M0"),

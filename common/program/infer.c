@@ -26,7 +26,9 @@ struct making {
 struct bound {
     struct {
         int64_t n;
-        int parts, split; /* split: it and the next letter were one axis of a tensor */
+        int parts;
+        int split; /* it and the next letter were one axis of a tensor */
+        int left_out; /* it is 1, and a tensor does not have it */
         struct length part[MAX_RANK];
     } of[MAX_AXES];
 };
@@ -185,6 +187,16 @@ static int64_t known(struct making *k, struct call *f, const struct bound *b, ch
     return p && is_set(k, p->name) ? DIM(f, c) : 0;
 }
 
+/* The first letter of a contract's shape has the length 1, as a key says, and the tensor does not have it. */
+static int leave_out(struct making *k, const struct call *f, struct bound *b, const char *shape, int rank)
+{
+    const struct param *p = param_of(f->op, *shape);
+
+    if (rank != (int)strlen(shape) - 1 || !p || !is_set(k, p->name) || DIM(f, *shape) != 1)
+        return 0;
+    return b->of[*shape - 'A'].left_out = 1;
+}
+
 /* The last axis of a tensor is the last two of the contract's: c[0] and c[1]. */
 static int split(struct making *k, struct call *f, struct bound *b, const char *c,
                  const struct length *last)
@@ -211,7 +223,7 @@ static int split(struct making *k, struct call *f, struct bound *b, const char *
 static int bind_input(struct making *k, struct call *f, struct bound *b, int arg,
                       const struct tensor *t)
 {
-    const char *shape = op_shape(f, arg);
+    const char *all = op_shape(f, arg), *shape = all + leave_out(k, f, b, all, t->rank);
     const int n = (int)strlen(shape), merged = t->rank - n + 1;
     char own[200], contract[400];
     int e = n == 0 || t->rank < n - 1 || t->rank == 0;
@@ -254,8 +266,9 @@ static void axes_of(const struct call *f, const struct bound *b, int arg, struct
 
     t->rank = 0;
     for (const char *c = shape; *c; c++) {
-        const int i = *c - 'A';
-        const int parts = b->of[i].parts;
+        const int i = *c - 'A', parts = b->of[i].parts;
+        if (b->of[i].left_out && c == shape)
+            continue;
         if (parts && t->rank + parts + (int)strlen(c) - 1 <= MAX_RANK) {
             memcpy(&t->axis[t->rank], b->of[i].part, parts * sizeof *t->axis);
             t->rank += parts;
@@ -278,7 +291,7 @@ static void axes_of(const struct call *f, const struct bound *b, int arg, struct
 /* Is it a state, which is 0 where it is not given? */
 static int is_state(const struct arg *a)
 {
-    return a->flags & IN && !(a->flags & PARAMETER) && a->fill == ZERO && !a->draw && !a->fill_of &&
+    return a->flags & IN && a->fill == ZERO && !a->draw && !a->fill_of &&
            !(a->flags & (WHOLE | BYTES));
 }
 
@@ -294,7 +307,7 @@ static int take_inputs(struct making *k, struct step *s)
         if (*w->key && (arg < 0 || !(o->arg[arg].flags & IN)))
             continue; /* a parameter */
         while (!*w->key && arg < o->n_args &&
-               (!(o->arg[arg].flags & IN) || o->arg[arg].flags & PARAMETER ||
+               (!(o->arg[arg].flags & IN) || op_is_parameter(&s->call, arg) ||
                 !op_has(&s->call, arg) || s->tensor[arg] >= 0))
             arg++;
         at = *w->key ? at : arg + 1;
@@ -319,13 +332,15 @@ static int add_own(struct making *k, struct step *s, int index, const struct bou
     const struct arg *a = &s->call.op->arg[arg];
     char name[3 * MAX_NAME];
 
-    if (!(a->flags & PARAMETER) && !is_state(a))
+    const int own = op_is_parameter(&s->call, arg);
+
+    if (!own && !is_state(a))
         return fault(k, "%s needs its %s", s->call.op->name, a->name);
     snprintf(name, sizeof name, "%s%s.%s", k->block, k->line->result[0].value, a->name);
     for (int i = 0; i < k->m->n_tensors; i++)
         if (strcmp(k->m->tensor[i].name, name) == 0)
             return fault(k, "%s is there already: give the result another name", name);
-    const int t = add_tensor(k, a->flags & PARAMETER ? PARAMETERS : ZEROS, name, "");
+    const int t = add_tensor(k, own ? PARAMETERS : ZEROS, name, "");
     if (t < 0)
         return -1;
     k->m->tensor[t].step = index;

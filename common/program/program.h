@@ -22,7 +22,7 @@
  *
  * Axes: the inputs' match the contract's slowest first; where the contract has fewer, its first is the
  * product of several ([steps,batch,width] is [rows,columns]), and a result that has this axis gets those back.
- * Where it has one more, the last axis is split ([batch,steps,projected] is [batch,steps,heads,dim] with
+ * Where it has one more, the first is left out if a key says that it is 1, or else the last axis is split ([batch,steps,projected] is [batch,steps,heads,dim] with
  * heads=4), and a result that ends so is joined again.  All else is an error with both shapes.
  *
  * Backward is the calls in reverse; to the gradient of a tensor that several read, all but the last add.

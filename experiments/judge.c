@@ -13,6 +13,7 @@
 #include "common/base/h5.h"
 #include "common/report/report.h"
 #include "common/store/check_rows.h"
+#include "common/store/header.h"
 #include "experiments/begin.h"
 #include "experiments/judge.h"
 #include "experiments/unchanged.h"
@@ -495,11 +496,19 @@ static int read_trials(const struct judge_words *w, struct experiment *x, struct
     if (!e && (!(x->trial = calloc((size_t)x->n + 1, sizeof *x->trial)) ||
                !(*names = calloc((size_t)x->n + 1, sizeof **names))))
         e = err_set("no memory for %d trials", x->n);
+    struct program_texts texts = {0, NULL};
+    const hid_t file = e ? -1 : header_open(w->file);
+    e = e || file < 0 || header_programs(file, &texts);
+    const struct program_texts *before = program_texts_use(&texts);
     for (int i = 0; !e && i < x->n; i++) {
         struct names *its = &(*names)[i];
         e = read_trial(d, i, &x->trial[i]) || find_names(w, d, i, &x->trial[i], its) ||
             add_names(all, its);
     }
+    program_texts_use(before);
+    program_texts_free(&texts);
+    if (file >= 0)
+        H5Fclose(file);
     abl_dump_free(d);
     if (!e && !all->n)
         e = w->as ? err_set("%s: no trial has results of %s, a group /trial/NNNN/%s", w->file,

@@ -423,15 +423,26 @@ static int check_trial(struct checking *k, int i)
 
 /* ---- all of it ---- */
 
-static int check_all(struct checking *k, const volatile int *stop)
+static int check_trials(struct checking *k, const volatile int *stop)
 {
-    if (check_members(k) || links_check(k->file, "/trial"))
-        return -1;
     const int kept = header_same_lines(k->file);
     int e = kept < 0 || check_plan(k, kept == 0);
 
     for (int i = 0; !e && i < k->n && !*stop; i++)
         e = check_trial(k, i);
+    return e ? -1 : 0;
+}
+
+/* By the programs that the dump itself keeps. */
+static int check_all(struct checking *k, const volatile int *stop)
+{
+    struct program_texts texts = {0, NULL};
+    int e = check_members(k) || links_check(k->file, "/trial") || header_programs(k->file, &texts);
+    const struct program_texts *before = program_texts_use(&texts);
+
+    e = e || check_trials(k, stop);
+    program_texts_use(before);
+    program_texts_free(&texts);
     return e ? -1 : 0;
 }
 

@@ -137,16 +137,15 @@ static const struct {
      "  m = e74 n n_state=4 block_size=2 checkpoint_interval=3 state=blockdiag nonlin=rmsnorm\n"},
     {"dual memory",
      "  m = dual_memory n preset=e23 tape=shared dim=4 slots=2 checkpoint_interval=2\n"},
-    {"attention",
-     "  b = transpose n batch=1 width=width\n"
-     "  q = linear b dim_out=12\n"
-     "  k = linear b dim_out=6\n"
-     "  v = linear b dim_out=10\n"
-     "  p, r = qk_norm q k heads=2 kv_heads=1\n"
-     "  s = rope p heads=2\n"
-     "  t = rope r heads=1\n"
-     "  a = attention s t v heads=2 kv_heads=1 dim_v=10 mask=causal\n"
-     "  m = transpose a batch=1 width=20\n"},
+    {"attention", "  b = transpose n batch=1 width=width\n"
+                  "  q = linear b dim_out=12\n"
+                  "  k = linear b dim_out=6\n"
+                  "  v = linear b dim_out=10\n"
+                  "  p, r = qk_norm q k heads=2 kv_heads=1\n"
+                  "  s = rope p heads=2\n"
+                  "  t = rope r heads=1\n"
+                  "  a = attention s t v heads=2 kv_heads=1 dim_v=10 mask=causal\n"
+                  "  m = transpose a batch=1 width=20\n"},
     {"an MLP", "  g = linear n dim_out=9\n  u = linear n dim_out=9\n  m = swiglu g u\n"},
     {"one tensor read twice", "  u = swiglu n n\n  m = add u n\n"},
 };

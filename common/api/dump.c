@@ -14,6 +14,7 @@
 #include "common/call/values.h"
 #include "common/run/input.h"
 #include "common/store/given.h"
+#include "common/store/header.h"
 #include "common/store/store.h"
 
 /* A result as the store takes it: without what was not set. */
@@ -294,10 +295,17 @@ int abl_result_read(abl_result *r, const char *file, const char *group)
     return with_group(file, group, read_result, r);
 }
 
+/* A trial's words, and the program that they run. */
+struct trial_words {
+    char *line;
+    struct program_texts programs;
+};
+
 /* The words of a trial's attribute `line`, less those that say where its
  * inputs came from: they are in the dump. */
 static int read_line(hid_t g, void *data)
 {
+    struct trial_words *to = data;
     char *line = h5_get_text(g, "line");
 
     if (!line)
@@ -305,20 +313,31 @@ static int read_line(hid_t g, void *data)
     char *from = strstr(line, " input=");
     if (from)
         *from = 0;
-    *(char **)data = line;
-    return 0;
+    to->line = line;
+    return header_program(g, &to->programs);
+}
+
+/* The case of the words, by the program's text that stands beside them. */
+static abl_case *case_of(const struct trial_words *words)
+{
+    const struct program_texts *before = program_texts_use(&words->programs);
+    abl_case *c = abl_case_new(words->line);
+
+    program_texts_use(before);
+    return c;
 }
 
 abl_case *abl_case_read(const char *file, const char *group)
 {
     if (IS_NULL(file, "name of the file") || IS_NULL(group, "group"))
         return NULL;
-    char *line = NULL;
-    abl_case *c = with_group(file, group, read_line, &line) ? NULL : abl_case_new(line);
+    struct trial_words words = {NULL, {0, NULL}};
+    abl_case *c = with_group(file, group, read_line, &words) ? NULL : case_of(&words);
 
-    if (line && !c)
+    if (words.line && !c)
         err_at("%s:%s", file, group);
-    free(line);
+    free(words.line);
+    program_texts_free(&words.programs);
     if (c && abl_read(c, file, group)) {
         abl_case_free(c);
         c = NULL;

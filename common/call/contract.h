@@ -192,6 +192,9 @@ struct arg {
     const char *overwrites;
     /* An input of one element that the settings draw, whatever the seed: a caller may leave it out. */
     int settled;
+    /* NULL, or of an input of an operation that is calls of others: one that reads it, *arg becomes as what;
+     * its indices are as there. */
+    const struct call *(*own)(const struct call *f, int *arg);
     /* NULL, or of an input that has not the flag PARAMETER: is it a model's in this call? */
     int (*parameter_when)(const struct call *f);
     /* NULL, or of a buffer of parts: is element i between them?  It is 0 in drawn inputs, and 0 in

@@ -126,6 +126,13 @@ static double draw_spikes(uint64_t key, int64_t i)
     return (i % 32 == spike ? 30 : 1) * draw_normal(key, i);
 }
 
+static int64_t index_range(const struct call *f, int arg)
+{
+    const struct arg *a = &f->op->arg[arg];
+    const struct call *own = a->own ? a->own(f, &arg) : f;
+    return own->op->index_range(own);
+}
+
 void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, double *x)
 {
     const struct op *o = f->op;
@@ -133,7 +140,7 @@ void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, doubl
     int64_t columns = DIM(f, shape[strlen(shape) - 1]);
     double fan = 1 / sqrt((double)columns);
     uint64_t key = draw_key(seed, o->arg[arg].name);
-    int64_t n = op_count(f, arg), range = fill == INDEX ? o->index_range(f) : 0;
+    int64_t n = op_count(f, arg), range = fill == INDEX ? index_range(f, arg) : 0;
 
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i++) {

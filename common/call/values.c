@@ -30,9 +30,11 @@ static struct allowed allowed_in(const struct call *f, int arg, int grad)
                           .whole = !grad && a->flags & WHOLE && a->flags & IN};
 
     if (may.whole && a->fill == INDEX) {
-        may.range = o->index_range(f);
-        may.none = o->no_index ? op_param(o, o->no_index, NULL) : NULL;
-        may.no_index = may.none ? DIM(f, may.none->letter) : 0;
+        const struct call *own = a->own ? a->own(f, &arg) : f;
+        const char *none = own->op->no_index;
+        may.range = own->op->index_range(own);
+        may.none = none ? op_param(own->op, none, NULL) : NULL;
+        may.no_index = may.none ? DIM(own, may.none->letter) : 0;
     }
     return may;
 }

@@ -149,14 +149,16 @@ static int find_file(struct plan *p, const char *key, char file[MAX_FILE], int l
         }
         strcpy(file, from_here);
     }
-    const char *why = file_unreadable(file);
+    const char *why =
+        strcmp(key, "program") == 0 && program_texts_have(file) ? NULL : file_unreadable(file);
     if (why)
         plan_fault(p, line, "%s = %s: %s", key, file, why);
     return why ? -1 : 0;
 }
 
-/* The operation of a section that has op = program; the key belongs to no other. */
-static void read_program(struct plan *p, struct work *w, const struct ini_entry *op)
+/* The operation of a section that has op = program; the key belongs to no other.  Nonzero: that is not
+ * known, nor which keys are its own. */
+static int read_program(struct plan *p, struct work *w, const struct ini_entry *op)
 {
     const struct ini_entry *e = section_entry(w->s, "program");
     const int is = op && strcmp(op->value, PROGRAM_OP) == 0, faults = p->n_faults;
@@ -166,10 +168,11 @@ static void read_program(struct plan *p, struct work *w, const struct ini_entry 
     if (is && !e)
         plan_fault(p, op->line, "op = program needs program = FILE");
     if (!e || !is)
-        return;
+        return is;
     read_entry(p, w, e);
     if (p->n_faults == faults && !find_file(p, "program", w->t.program, e->line))
         w->t.call.op = plan_program(p, w->t.program, e->line);
+    return !w->t.call.op;
 }
 
 static void read_input(struct plan *p, struct work *w)
@@ -640,10 +643,11 @@ void section_trials(struct plan *p, const struct ini_section *s)
         plan_fault(p, s->line, "[%s] has no op", s->name);
     else
         plan_fault(p, s->line, "no operation is named");
-    read_program(p, w, op);
+    const int unread = read_program(p, w, op);
     w->every_op = p->n_faults == faults && !w->t.call.op;
     for (int i = 0; i < s->n; i++)
-        if (&s->entry[i] != op && &s->entry[i] != section_entry(s, "program"))
+        if (&s->entry[i] != op && strcmp(s->entry[i].key, "program") != 0 &&
+            !(unread && key_find(trial_keys, s->entry[i].key) < 0))
             read_entry(p, w, &s->entry[i]);
     read_input(p, w);
     refuse_beside(p, w);

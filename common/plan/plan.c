@@ -14,7 +14,6 @@
 #include "common/call/cases.h"
 #include "common/call/sample.h"
 #include "common/plan/keys.h"
-#include "common/plan/programs.h"
 #include "common/plan/section.h"
 
 enum { MAX_KEYS = 200 }; /* of a section */
@@ -339,7 +338,6 @@ void plan_free(struct experiment *x)
 {
     free(x->text);
     free(x->trial);
-    programs_free(x);
     *x = (struct experiment){.device = -1};
 }
 

@@ -136,8 +136,6 @@ struct experiment {
     char *text; /* the ini file, or the words */
     int n;
     struct trial *trial;
-    struct program **program; /* those that its trials run; their operations are its own */
-    int n_programs;
 };
 
 /* Read a plan.  All errors are found before it gives up: each goes to

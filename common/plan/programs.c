@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/plan/programs.h"
 #include "common/program/program.h"
@@ -12,16 +13,69 @@ const char PROGRAM_OP[] = "program";
 
 enum { MAX_BYTES = 1 << 20 }; /* of a text */
 
+/* ---- texts in place of files ---- */
+
+static _Thread_local const struct program_texts *used;
+
+int program_texts_add(struct program_texts *all, const char *file, const char *text)
+{
+    struct program_text *more = grow(all->of, all->n, sizeof *more);
+    char *copy = strdup(text);
+
+    if (more)
+        all->of = more;
+    if (!more || !copy) {
+        free(copy);
+        return err_set("no memory for the text of %s", file);
+    }
+    snprintf(more[all->n].file, sizeof more->file, "%s", file);
+    more[all->n++].text = copy;
+    return 0;
+}
+
+void program_texts_free(struct program_texts *all)
+{
+    for (int i = 0; i < all->n; i++)
+        free(all->of[i].text);
+    free(all->of);
+    *all = (struct program_texts){0, NULL};
+}
+
+const struct program_texts *program_texts_use(const struct program_texts *texts)
+{
+    const struct program_texts *before = used;
+    used = texts;
+    return before;
+}
+
+static const char *text_in_place(const char *file)
+{
+    for (int i = 0; used && i < used->n; i++)
+        if (strcmp(used->of[i].file, file) == 0)
+            return used->of[i].text;
+    return NULL;
+}
+
+int program_texts_have(const char *file)
+{
+    return text_in_place(file) != NULL;
+}
+
+/* ---- the program of a file ---- */
+
 /* A whole file as text; NULL after a fault. */
 static char *text_of(struct plan *p, const char *file, int line)
 {
-    FILE *from = fopen(file, "rb");
-    char *text = malloc(MAX_BYTES + 1);
+    const char *given = text_in_place(file);
+    FILE *from = given ? NULL : fopen(file, "rb");
+    char *text = given ? strdup(given) : malloc(MAX_BYTES + 1);
     const size_t n = from && text ? fread(text, 1, MAX_BYTES + 1, from) : 0;
-    const int failed = !from || !text || ferror(from);
+    const int failed = !text || (!given && (!from || ferror(from)));
 
     if (from)
         fclose(from);
+    if (given && text)
+        return text;
     if (!failed && n <= MAX_BYTES && !memchr(text, 0, n)) {
         text[n] = 0;
         return text;
@@ -42,50 +96,20 @@ static void fault_lines(struct plan *p, int line, char *errors)
             plan_fault(p, line, "%s", one);
 }
 
-static struct program *read_text(struct plan *p, const char *file, const char *text, int line)
+const struct op *plan_program(struct plan *p, const char *file, int line)
 {
-    char *said = NULL;
+    char *text = text_of(p, file, line), *said = NULL;
     size_t n;
-    FILE *errors = open_memstream(&said, &n);
-    struct program *made = errors ? program_read(file, text, errors) : NULL;
+    FILE *errors = text ? open_memstream(&said, &n) : NULL;
+    const struct program *known = errors ? program_known(file, text, errors) : NULL;
 
     if (errors)
         fclose(errors);
-    else
+    else if (text)
         plan_fault(p, line, "program = %s: no memory", file);
     if (said)
         fault_lines(p, line, said);
     free(said);
-    return made;
-}
-
-const struct op *plan_program(struct plan *p, const char *file, int line)
-{
-    struct experiment *x = p->x;
-
-    for (int i = 0; i < x->n_programs; i++)
-        if (strcmp(program_name(x->program[i]), file) == 0)
-            return program_op(x->program[i]);
-    char *text = text_of(p, file, line);
-    struct program *made = text ? read_text(p, file, text, line) : NULL;
-    struct program **more = made ? grow(x->program, x->n_programs, sizeof *more) : NULL;
     free(text);
-    if (!more) {
-        if (made)
-            plan_fault(p, line, "program = %s: no memory", file);
-        program_free(made);
-        return NULL;
-    }
-    x->program = more;
-    more[x->n_programs++] = made;
-    return program_op(made);
-}
-
-void programs_free(struct experiment *x)
-{
-    for (int i = 0; i < x->n_programs; i++)
-        program_free(x->program[i]);
-    free(x->program);
-    x->program = NULL;
-    x->n_programs = 0;
+    return known ? program_op(known) : NULL;
 }

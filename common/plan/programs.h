@@ -7,9 +7,23 @@
 /* The operation's name in a plan. */
 extern const char PROGRAM_OP[];
 
-/* Adds the program of that file to the plan's experiment, or finds it there; NULL after faults of that line, one for
- * each error in the text. */
+/* The operation of the program in that file; NULL after faults of that line, one for each error in the text. */
 const struct op *plan_program(struct plan *p, const char *file, int line);
-void programs_free(struct experiment *x);
+
+/* Texts that stand for files of these names: those that a dump keeps. */
+struct program_texts {
+    int n;
+    struct program_text {
+        char file[MAX_FILE], *text;
+    } * of;
+};
+/* Adds a copy; nonzero after err_set(). */
+int program_texts_add(struct program_texts *all, const char *file, const char *text);
+void program_texts_free(struct program_texts *all);
+/* Plans that this thread makes from now on take these, where they have one, and no file; NULL: none.  Returns those
+ * that it took before. */
+const struct program_texts *program_texts_use(const struct program_texts *texts);
+/* Is there one for that file? */
+int program_texts_have(const char *file);
 
 #endif

@@ -33,12 +33,13 @@ int plan_text(struct trial *t)
     char *at = t->text, *end = at + sizeof t->text;
 
     op_text(&t->call, sizes);
-    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 "%s%s input=%s", t->call.op->name,
-                   *sizes ? " " : "", sizes, types[t->type].name, t->seed,
-                   t->accumulate ? " accumulate=yes" : "", t->in_place ? " in_place=yes" : "",
-                   input_names[t->input]);
-    const char *const keys[] = {" program", " file", " group", " tensor", " kernel"};
-    const char *const values[] = {t->program, t->file, t->group, t->tensor, t->kernel};
+    quoted(t->program, more, sizeof more);
+    at += snprintf(at, end - at, "%s%s%s%s%s dtype=%s seed=%" PRIu64 "%s%s input=%s",
+                   t->call.op->name, *t->program ? " program=" : "", more, *sizes ? " " : "", sizes,
+                   types[t->type].name, t->seed, t->accumulate ? " accumulate=yes" : "",
+                   t->in_place ? " in_place=yes" : "", input_names[t->input]);
+    const char *const keys[] = {" file", " group", " tensor", " kernel"};
+    const char *const values[] = {t->file, t->group, t->tensor, t->kernel};
     for (int i = 0; i < (int)COUNT(keys) && at < end; i++) {
         quoted(values[i], more, sizeof more);
         if (*values[i])

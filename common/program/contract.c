@@ -13,42 +13,38 @@ enum { MAX_TENSOR = 29 };
 
 /* ---- what a tensor's own contract says, in its own call ---- */
 
-/* The call that reads or writes the tensor of an argument, and which of its arguments that is. */
-static const struct call *call_of(const struct call *f, int arg, int *own)
+/* The call that reads or writes the tensor of an argument; *arg becomes which of its arguments that is. */
+static const struct call *own(const struct call *f, int *arg)
 {
     const struct instance *m = instance_of(f->op);
-    const struct tensor *t = &m->tensor[m->tensor_at[arg]];
+    const struct tensor *t = &m->tensor[m->tensor_at[*arg]];
 
-    *own = t->arg;
+    *arg = t->arg;
     return &m->step[t->step].call;
 }
 
 static void draw(const struct call *f, int arg, uint64_t key, double *x)
 {
-    int own;
-    const struct call *c = call_of(f, arg, &own);
-    c->op->arg[own].draw(c, own, key, x);
+    const struct call *c = own(f, &arg);
+    c->op->arg[arg].draw(c, arg, key, x);
 }
 
 static void draw_bytes(const struct call *f, int arg, uint64_t key, unsigned char *b)
 {
-    int own;
-    const struct call *c = call_of(f, arg, &own);
-    c->op->arg[own].draw_bytes(c, own, key, b);
+    const struct call *c = own(f, &arg);
+    c->op->arg[arg].draw_bytes(c, arg, key, b);
 }
 
 static int values_check(const struct call *f, int arg, const char *place, const double *x)
 {
-    int own;
-    const struct call *c = call_of(f, arg, &own);
-    return c->op->arg[own].values_check(c, own, place, x);
+    const struct call *c = own(f, &arg);
+    return c->op->arg[arg].values_check(c, arg, place, x);
 }
 
 static int bytes_check(const struct call *f, int arg, const char *place, const unsigned char *b)
 {
-    int own;
-    const struct call *c = call_of(f, arg, &own);
-    return c->op->arg[own].bytes_check(c, own, place, b);
+    const struct call *c = own(f, &arg);
+    return c->op->arg[arg].bytes_check(c, arg, place, b);
 }
 
 /* ---- costs ---- */
@@ -162,16 +158,17 @@ static int read_back(const struct instance *m, int tensor)
 }
 
 /* How an input is drawn, and what it may be: as its own contract says. */
-static void drawn_as(struct arg *to, const struct call *c, int own)
+static void drawn_as(struct arg *to, const struct call *c, int arg)
 {
-    const struct arg *a = &c->op->arg[own];
+    const struct arg *a = &c->op->arg[arg];
 
-    to->fill = op_fill(c, own);
+    to->fill = op_fill(c, arg);
     to->draw = a->draw ? draw : NULL;
     to->draw_bytes = a->draw_bytes ? draw_bytes : NULL;
     to->values_check = a->values_check ? values_check : NULL;
     to->bytes_check = a->bytes_check ? bytes_check : NULL;
     to->settled = a->settled;
+    to->own = own;
 }
 
 static int add_arg(struct instance *m, int tensor, unsigned flags)

@@ -27,7 +27,7 @@ struct bound {
     struct {
         int64_t n;
         int parts;
-        int split; /* it and the next letter were one axis of a tensor */
+        int split;    /* it and the next letter were one axis of a tensor */
         int left_out; /* it is 1, and a tensor does not have it */
         struct length part[MAX_RANK];
     } of[MAX_AXES];
@@ -188,7 +188,8 @@ static int64_t known(struct making *k, struct call *f, const struct bound *b, ch
 }
 
 /* The first letter of a contract's shape has the length 1, as a key says, and the tensor does not have it. */
-static int leave_out(struct making *k, const struct call *f, struct bound *b, const char *shape, int rank)
+static int leave_out(struct making *k, const struct call *f, struct bound *b, const char *shape,
+                     int rank)
 {
     const struct param *p = param_of(f->op, *shape);
 

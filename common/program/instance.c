@@ -130,14 +130,19 @@ const struct op *program_op(const struct program *p)
     return &p->all.op;
 }
 
-const char *program_name(const struct program *p)
-{
-    return p->name;
-}
-
 int is_program(const struct op *o)
 {
     return o->derive == instance_set;
+}
+
+const char *program_name_of(const struct op *o)
+{
+    return is_program(o) ? program_of(o)->name : NULL;
+}
+
+const char *program_text_of(const struct op *o)
+{
+    return is_program(o) ? program_of(o)->text : NULL;
 }
 
 void program_free(struct program *p)
@@ -151,6 +156,26 @@ void program_free(struct program *p)
         pthread_mutex_destroy(&p->lock);
         free(p->param);
         free(p->line);
+        free(p->text);
     }
     free(p);
+}
+
+/* ---- those that are kept ---- */
+
+const struct program *program_known(const char *name, const char *text, FILE *errors)
+{
+    static pthread_mutex_t programs_lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct program *programs;
+
+    pthread_mutex_lock(&programs_lock);
+    struct program *p = programs;
+    while (p && (strcmp(p->name, name) || strcmp(p->text, text)))
+        p = p->next;
+    if (!p && (p = program_read(name, text, errors))) {
+        p->next = programs;
+        programs = p;
+    }
+    pthread_mutex_unlock(&programs_lock);
+    return p;
 }

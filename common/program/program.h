@@ -44,11 +44,16 @@ struct program;
 struct program *program_read(const char *name, const char *text, FILE *errors);
 void program_free(struct program *p);
 
+/* That of a name and a text, which is kept for the life of the process: the same ones give the same program.
+ * Errors as program_read()'s. */
+const struct program *program_known(const char *name, const char *text, FILE *errors);
+
 /* The operation: its parameters are the sizes.  Its tensors follow from these: op_complete() makes f->op an
  * operation that has them, or says after err_set() with a line's number what does not fit. */
 const struct op *program_op(const struct program *p);
-/* As program_read() was given it. */
-const char *program_name(const struct program *p);
+/* What program_read() was given; of an operation that is no program's NULL. */
+const char *program_name_of(const struct op *o);
+const char *program_text_of(const struct op *o);
 /* Is it a program's? */
 int is_program(const struct op *o);
 

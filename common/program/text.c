@@ -307,7 +307,7 @@ struct program *program_read(const char *name, const char *text, FILE *errors)
     struct reading r = {p, errors, 0, 0, -1, 0};
     char *copy = strdup(text), *at = copy;
 
-    if (!p || !copy) {
+    if (!p || !copy || !(p->text = strdup(text))) {
         fprintf(errors, "%s: no memory for the program\n", name);
         free(p);
         free(copy);

@@ -40,6 +40,8 @@ struct program_op {
 struct program {
     struct program_op all; /* it has the sizes as parameters, and no tensors */
     char name[512];        /* of the file, in messages */
+    char *text;
+    struct program *next; /* of those that are kept */
     struct line *line;
     int n;
     struct param *param; /* the sizes */

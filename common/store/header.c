@@ -17,6 +17,7 @@
 #include "common/base/grow.h"
 #include "common/base/h5.h"
 #include "common/plan/keys.h"
+#include "common/program/program.h"
 #include "common/store/header.h"
 
 /* By version, from 1; the last is written, and all are read.  In ablate-1 the columns `runs` and
@@ -305,6 +306,49 @@ static int same_line(hid_t trial, const struct trial *t, int i)
     return e;
 }
 
+int header_program(hid_t trial, struct program_texts *to)
+{
+    if (H5Aexists(trial, PROGRAM_TEXT) <= 0)
+        return 0;
+    char *text = h5_get_text(trial, PROGRAM_TEXT),
+         *file = text ? h5_get_text(trial, "program") : NULL;
+    int known = 0;
+    for (int i = 0; file && i < to->n; i++)
+        known |= strcmp(to->of[i].file, file) == 0;
+    const int e = !file ? -1 : known ? 0 : program_texts_add(to, file, text);
+
+    free(text);
+    free(file);
+    return e;
+}
+
+int header_programs(hid_t file, struct program_texts *to)
+{
+    const int n = header_trials(file);
+    int e = n < 0;
+
+    for (int i = 0; !e && i < n; i++) {
+        hid_t g = header_trial(file, i);
+        e = g < 0 || header_program(g, to);
+        h5_drop(g);
+    }
+    return e ? -1 : 0;
+}
+
+/* The program's calls are those that the dump has. */
+static int same_program(hid_t trial, const struct trial *t, int i)
+{
+    const char *now = program_text_of(t->call.op);
+    char *there = now ? h5_get_text(trial, PROGRAM_TEXT) : NULL;
+    const int e = !now     ? 0
+                  : !there ? err_at("trial %d", i + 1)
+                  : strcmp(there, now)
+                      ? err_set("holds another plan: %s is another program there", t->program)
+                      : 0;
+    free(there);
+    return e;
+}
+
 static int same_trials(hid_t file, const struct experiment *x)
 {
     int n = header_trials(file), e = 0;
@@ -316,7 +360,7 @@ static int same_trials(hid_t file, const struct experiment *x)
     for (int i = 0; !e && i < n; i++) {
         hid_t g = header_trial(file, i);
         e = g < 0 ? err_set("trial %d is damaged; it can only be begun again", i + 1)
-                  : same_line(g, &x->trial[i], i);
+                  : same_line(g, &x->trial[i], i) || same_program(g, &x->trial[i], i);
         h5_drop(g);
     }
     return e;

@@ -15,6 +15,7 @@
 
 #include "common/base/column.h"
 #include "common/plan/plan.h"
+#include "common/plan/programs.h"
 
 /* The device that each backend of x would run on now, one line per backend. */
 void header_device(const struct experiment *x, char *text, size_t size);
@@ -53,6 +54,12 @@ int header_trials(hid_t file);
 int header_finished(hid_t file);
 /* The group of trial i, from 0; -1 after err_set(). */
 hid_t header_trial(hid_t file, int i);
+/* The attribute of a trial of a program that has its calls: whoever reads the trial needs no file. */
+#define PROGRAM_TEXT "program_text"
+/* Adds that of a trial, under the name of its file, if it has one; nonzero after err_set(). */
+int header_program(hid_t trial, struct program_texts *to);
+/* Those of all trials of a dump. */
+int header_programs(hid_t file, struct program_texts *to);
 /* The attribute `judged` of a trial that is judged by a sample; others have none. */
 #define JUDGED_BY_SAMPLE "sampled"
 /* Is it complete?  -1 after err_set(). */

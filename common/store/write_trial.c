@@ -11,6 +11,7 @@
 #include "common/base/grow.h"
 #include "common/base/h5.h"
 #include "common/plan/keys.h"
+#include "common/program/program.h"
 #include "common/store/check_rows.h"
 #include "common/plan/settings.h"
 #include "common/store/given.h"
@@ -76,6 +77,7 @@ static int say_trial(const struct trial *t, struct said said[MAX_SAID], char cho
     const char *const more[][2] = {{"input", input_names[t->input]},
                                    {"accumulate", t->accumulate ? no_yes[1] : ""},
                                    {"in_place", t->in_place ? no_yes[1] : ""},
+                                   {"program", t->program},
                                    {"file", t->file},
                                    {"group", t->group},
                                    {"tensor", t->tensor}};
@@ -132,7 +134,9 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
     int e = g < 0;
     for (int k = 0; !e && k < n; k++)
         e = put_said(g, &said[k]);
-    const char *const optional[][2] = {{"judged", t->sampled ? JUDGED_BY_SAMPLE : ""},
+    const char *program = program_text_of(t->call.op);
+    const char *const optional[][2] = {{PROGRAM_TEXT, program ? program : ""},
+                                       {"judged", t->sampled ? JUDGED_BY_SAMPLE : ""},
                                        {"contents", contents},
                                        {"kernel", t->kernel},
                                        {goal_keys[FORWARD], t->goal[FORWARD].text},

@@ -259,12 +259,87 @@ static void sizes(void)
     program_free(p);
 }
 
+/* ---- what is made again ---- */
+
+/* Results and gradients with recompute=K: the bits of those without, and fewer bytes saved. */
+static void remake(const char *name, const char *lines, const struct backend *b)
+{
+    char text[2000];
+    struct tensors *first = NULL, *inputs = NULL;
+    struct call none;
+    int64_t saved[4] = {0};
+    int same = 1;
+
+    snprintf(text, sizeof text, "%s%s%s", HEAD, lines, TAIL);
+    struct program *p = program_read("model", text, stdout);
+    for (int k = 0; p && k < 4; k++) {
+        char words[60];
+        struct call f;
+        struct outcome out;
+        snprintf(words, sizeof words, "blocks=3 recompute=%d", k);
+        if (cases_one(program_op(p), words, &f)) {
+            printf("# %s\n", err_text());
+            same = 0;
+            break;
+        }
+        const struct run c = {.call = call_here(&f, b, op_kernel(f.op, b, 0)), .guards = 1};
+        struct tensors *in = tensors_new(&c.call);
+        tensors_draw(in, &c.call, 5, 1);
+        tensors_round(in, &c.call);
+        struct tensors *t = run_copy(&c, in, &out);
+        saved[k] = op_saved(&c.call);
+        if (t && (out.peak != op_memory(&c.call) || out.overrun[0]))
+            printf("# recompute=%d: %lld bytes, %lld predicted, %s\n", k, (long long)out.peak,
+                   (long long)op_memory(&c.call), out.overrun);
+        same &=
+            t && out.peak == op_memory(&c.call) && !out.overrun[0] && (!k || saved[k] < saved[0]);
+        for (int i = 0; k && same && i < none.op->n_args; i++) {
+            const struct arg *a = &none.op->arg[i];
+            const int other = op_arg(f.op, a->name);
+            if (a->flags & OUT)
+                same &= other >= 0 && equal_bits(&none, i, first->x[i], t->x[other]);
+            if (a->flags & IN && a->flags & DIFF)
+                same &= other >= 0 && equal_bits(&none, i, first->g[i], t->g[other]);
+            if (!same)
+                printf("# recompute=%d: %s is other\n", k, a->name);
+        }
+        if (!k) {
+            first = t;
+            inputs = in;
+            none = c.call;
+        } else {
+            tensors_free(t);
+            tensors_free(in);
+        }
+    }
+    ok(p && same,
+       "%s: %s: made again in blocks of 1, 2, 3: the same bits; %lld, %lld, %lld, %lld bytes saved",
+       b->name, name, (long long)saved[0], (long long)saved[1], (long long)saved[2],
+       (long long)saved[3]);
+    tensors_free(first);
+    tensors_free(inputs);
+    program_free(p);
+}
+
+static void remakes(void)
+{
+    for (const struct backend *const *b = backends(); *b; b++)
+        for (size_t i = 0; i < COUNT(models); i++) {
+            const char *why = backend_unavailable(here(), *b);
+            if (why)
+                skip(why, "%s: %s: made again", (*b)->name, models[i].name);
+            else
+                remake(models[i].name, models[i].lines, *b);
+        }
+}
+
 int main(void)
 {
     omp_set_num_threads(1);
     block();
     for (size_t i = 0; i < COUNT(models); i++)
         check_model(models[i].name, models[i].lines);
+    remakes();
     refusals();
     sizes();
     return done();

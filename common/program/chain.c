@@ -1,7 +1,7 @@
 /* The passes of a program: its calls one after the other, or in reverse, on any machine (instance.h).
  *
- * What backward reads are arguments of the program.  All else lies in the workspace: results until their last
- * reader, gradients from the last reader's backward pass to that of the call that wrote the tensor; zeros for
+ * What backward reads are arguments of the program, or made again by calls of forward before it.  All else lies in
+ * the workspace: results until their last reader, gradients from the last reader's backward pass to that of the call that wrote the tensor; zeros for
  * states that are not given and for the gradients of results that nobody reads; behind these the workspace of
  * one call at a time. */
 #include "config.h"
@@ -13,22 +13,34 @@
 #include "common/program/instance.h"
 #include "common/program/places.h"
 
-/* A pass of a program on a backend: its calls, with types and kernels; what lies in the workspace.  Step s is at the
- * time s, backwards at n_steps - 1 - s. */
+/* A pass of a call: of forward, which backward may have to make again, or of backward. */
+struct entry {
+    int step;
+    enum pass pass;
+    struct call call;
+};
+
+/* A pass of a program on a backend: what runs, in order; what lies in the workspace. */
 struct sequence {
     const struct instance *m;
     const struct call *f;
     enum pass pass;
-    struct call *call;
-    struct lying
-        *lying; /* of each tensor: the result or its gradient; then twins; then the zeros */
-    int n_lying, n_twins;
+    struct entry *entry;
+    int n;
+    /* Of each tensor, the value and then the gradient; then the twins; then the zeros. */
+    struct lying *lying;
+    int n_twins;
     size_t bytes; /* of all of them */
-    size_t zeros; /* of those, that are to be 0 */
+    size_t zeros; /* of those that are to be 0 */
 };
 
-/* A gradient that a call writes beside another one of the same tensor, and which is then added: the i-th argument
- * of a call that reads a tensor twice; or one that nobody needs. */
+static const struct step *step_of(const struct sequence *c, int e)
+{
+    return &c->m->step[c->entry[e].step];
+}
+
+/* A gradient that a call writes beside another one of the same tensor, and which is then added: of a call that
+ * reads a tensor twice. */
 static int is_twin(const struct step *s, int arg)
 {
     for (int i = 0; i < arg; i++)
@@ -44,6 +56,12 @@ static int has_gradient(const struct step *s, int arg, unsigned flag)
     return s->tensor[arg] >= 0 && flags & flag && flags & DIFF;
 }
 
+/* Does a gradient lie by itself: a twin, or one that nobody needs? */
+static int is_apart(const struct sequence *c, const struct step *s, int arg)
+{
+    return !c->m->tensor[s->tensor[arg]].needs || is_twin(s, arg);
+}
+
 static size_t bytes_of(const struct call *c, int arg, int grad)
 {
     return (size_t)op_count(c, arg) * types[call_type(c, arg, grad)].bytes;
@@ -54,7 +72,75 @@ static void larger(size_t *max, size_t bytes)
     *max = bytes > *max ? bytes : *max;
 }
 
-/* ---- what lives when ---- */
+/* ---- what runs ---- */
+
+static void add_entry(struct sequence *c, int step, enum pass p)
+{
+    c->entry[c->n].step = step;
+    c->entry[c->n].pass = p;
+    c->n++;
+}
+
+/* Those calls of a group again that make what its backward passes read. */
+static void add_reruns(struct sequence *c, int group)
+{
+    for (int s = 0; s < c->m->n_steps; s++)
+        if (c->m->step[s].group == group && c->m->step[s].rerun)
+            add_entry(c, s, FORWARD);
+}
+
+static void add_entries(struct sequence *c)
+{
+    int made = 0;
+
+    for (int s = 0; c->pass == FORWARD && s < c->m->n_steps; s++)
+        add_entry(c, s, FORWARD);
+    for (int s = c->m->n_steps - 1; c->pass == BACKWARD && s >= 0; s--) {
+        const struct step *step = &c->m->step[s];
+        if (!step->active)
+            continue;
+        if (step->group && step->group != made)
+            add_reruns(c, step->group);
+        made = step->group ? step->group : made;
+        add_entry(c, s, BACKWARD);
+    }
+}
+
+/* ---- what lies where ---- */
+
+static struct lying *value_in(const struct sequence *c, int tensor)
+{
+    return &c->lying[tensor];
+}
+
+static struct lying *gradient_in(const struct sequence *c, int tensor)
+{
+    return &c->lying[c->m->n_tensors + tensor];
+}
+
+static struct lying *twin_in(const struct sequence *c, int twin)
+{
+    return &c->lying[2 * c->m->n_tensors + twin];
+}
+
+static struct lying *zeros_in(const struct sequence *c)
+{
+    return twin_in(c, c->n_twins);
+}
+
+/* Is the value of a tensor, for this entry, in the workspace?  What backward makes again is, with all
+ * that is made on the way. */
+static int is_lying(const struct sequence *c, int e, int tensor)
+{
+    const struct tensor *t = &c->m->tensor[tensor];
+
+    if (t->origin != RESULT)
+        return 0;
+    if (c->pass == FORWARD)
+        return t->place < 0;
+    return t->remade ||
+           (c->entry[e].pass == FORWARD && c->m->step[t->step].group == step_of(c, e)->group);
+}
 
 static void live(struct lying *l, int time, size_t bytes)
 {
@@ -64,77 +150,73 @@ static void live(struct lying *l, int time, size_t bytes)
     l->to = time > l->to ? time : l->to;
 }
 
-/* Results that are no arguments of the program. */
-static void live_forward(struct sequence *c, int s)
+static void live_values(struct sequence *c, int e)
 {
-    const struct step *step = &c->m->step[s];
+    const struct step *step = step_of(c, e);
+    const struct call *call = &c->entry[e].call;
 
-    for (int i = 0; i < step->call.op->n_args; i++) {
+    for (int i = 0; i < call->op->n_args; i++) {
         const int t = step->tensor[i];
-        if (t < 0 || c->m->tensor[t].place >= 0)
-            continue;
-        if (c->m->tensor[t].origin == ZEROS)
-            larger(&c->zeros, bytes_of(&c->call[s], i, 0));
-        else
-            live(&c->lying[t], s, bytes_of(&c->call[s], i, 0));
+        if (t >= 0 && c->m->tensor[t].origin == ZEROS)
+            larger(&c->zeros, bytes_of(call, i, 0));
+        else if (t >= 0 && is_lying(c, e, t))
+            live(value_in(c, t), e, bytes_of(call, i, 0));
     }
 }
 
-/* Gradients.  That of a result that is an output, which nobody reads, is where the caller has it. */
-static void live_backward(struct sequence *c, int s)
+/* That of a result that is an output, which nobody reads, is where the caller has it. */
+static void live_gradients(struct sequence *c, int e)
 {
-    const struct step *step = &c->m->step[s];
-    const int time = c->m->n_steps - 1 - s;
+    const struct step *step = step_of(c, e);
+    const struct call *call = &c->entry[e].call;
 
-    for (int i = 0; i < step->call.op->n_args; i++) {
+    for (int i = 0; i < call->op->n_args; i++) {
         const struct tensor *t = step->tensor[i] >= 0 ? &c->m->tensor[step->tensor[i]] : NULL;
-        if (t && t->origin == ZEROS)
-            larger(&c->zeros, bytes_of(&c->call[s], i, 0));
+        const size_t bytes = t ? bytes_of(call, i, 1) : 0;
         if (has_gradient(step, i, OUT) && !t->readers && !t->output)
-            larger(&c->zeros, bytes_of(&c->call[s], i, 1));
+            larger(&c->zeros, bytes);
         else if (has_gradient(step, i, OUT) && t->readers)
-            live(&c->lying[step->tensor[i]], time, bytes_of(&c->call[s], i, 1));
+            live(gradient_in(c, step->tensor[i]), e, bytes);
         if (!has_gradient(step, i, IN))
             continue;
-        if (!t->needs || is_twin(step, i))
-            live(&c->lying[c->m->n_tensors + c->n_twins++], time, bytes_of(&c->call[s], i, 1));
+        if (is_apart(c, step, i))
+            live(twin_in(c, c->n_twins++), e, bytes);
         else if (t->origin == RESULT)
-            live(&c->lying[step->tensor[i]], time, bytes_of(&c->call[s], i, 1));
+            live(gradient_in(c, step->tensor[i]), e, bytes);
     }
 }
 
-/* Those of the tensor's readers that are later have written its gradient: this one adds. */
-static void add_later(struct sequence *c)
+/* Those of a tensor's readers that are later have written its gradient: the others add. */
+static int add_later(struct sequence *c)
 {
-    char *written = calloc(c->m->n_tensors ? c->m->n_tensors : 1, 1);
+    char *written = calloc(c->m->n_tensors + 1, 1);
 
-    for (int s = c->m->n_steps - 1; written && s >= 0; s--) {
-        const struct step *step = &c->m->step[s];
-        for (int i = 0; step->active && i < step->call.op->n_args; i++) {
-            if (!has_gradient(step, i, IN) || !c->m->tensor[step->tensor[i]].needs ||
-                is_twin(step, i))
+    for (int e = 0; written && e < c->n; e++) {
+        const struct step *step = step_of(c, e);
+        for (int i = 0; c->entry[e].pass == BACKWARD && i < step->call.op->n_args; i++) {
+            if (!has_gradient(step, i, IN) || is_apart(c, step, i))
                 continue;
             if (written[step->tensor[i]])
-                set_add(&c->call[s].accumulate, i);
+                set_add(&c->entry[e].call.accumulate, i);
             written[step->tensor[i]] = 1;
         }
     }
     free(written);
+    return written ? 0 : -1;
 }
 
-static int count_twins(const struct instance *m)
+static int count_twins(const struct sequence *c)
 {
     int n = 0;
-    for (int s = 0; s < m->n_steps; s++)
-        for (int i = 0; i < m->step[s].call.op->n_args; i++)
-            n += has_gradient(&m->step[s], i, IN) &&
-                 (!m->tensor[m->step[s].tensor[i]].needs || is_twin(&m->step[s], i));
+    for (int s = 0; s < c->m->n_steps; s++)
+        for (int i = 0; i < c->m->step[s].call.op->n_args; i++)
+            n += has_gradient(&c->m->step[s], i, IN) && is_apart(c, &c->m->step[s], i);
     return n;
 }
 
 static void sequence_free(struct sequence *c)
 {
-    free(c->call);
+    free(c->entry);
     free(c->lying);
 }
 
@@ -142,47 +224,47 @@ static void sequence_free(struct sequence *c)
 static int sequence_of(struct sequence *c, const struct call *f, enum pass p)
 {
     const struct instance *m = instance_of(f->op);
-    const int most = m->n_tensors + count_twins(m) + 1;
 
     *c = (struct sequence){.m = m, .f = f, .pass = p};
-    c->call = malloc((m->n_steps ? m->n_steps : 1) * sizeof *c->call);
-    c->lying = calloc(most, sizeof *c->lying);
-    if (!c->call || !c->lying)
+    c->entry = malloc((2 * m->n_steps + 1) * sizeof *c->entry);
+    c->lying = calloc(2 * m->n_tensors + count_twins(c) + 1, sizeof *c->lying);
+    if (!c->entry || !c->lying)
         return -1;
-    for (int s = 0; s < m->n_steps; s++) {
-        c->call[s] = call_on(&m->step[s].call, f->backend, NULL, f->context);
-        c->call[s].kernel = impl_choose(&c->call[s], NULL).kernel;
+    add_entries(c);
+    for (int e = 0; e < c->n; e++) {
+        struct call *call = &c->entry[e].call;
+        *call = call_on(&step_of(c, e)->call, f->backend, NULL, f->context);
+        call->kernel = impl_choose(call, NULL).kernel;
     }
-    if (p == BACKWARD)
-        add_later(c);
-    for (int s = 0; s < m->n_steps; s++)
-        if (p == FORWARD)
-            live_forward(c, s);
-        else if (m->step[s].active)
-            live_backward(c, s);
-    c->n_lying = m->n_tensors + c->n_twins;
-    live(&c->lying[c->n_lying], 0, c->zeros);
-    live(&c->lying[c->n_lying], m->n_steps, c->zeros);
-    c->bytes = places_find(c->lying, c->n_lying + 1);
+    if (add_later(c))
+        return -1;
+    for (int e = 0; e < c->n; e++) {
+        live_values(c, e);
+        if (c->entry[e].pass == BACKWARD)
+            live_gradients(c, e);
+    }
+    live(zeros_in(c), 0, c->zeros);
+    live(zeros_in(c), c->n, c->zeros);
+    c->bytes = places_find(c->lying, 2 * m->n_tensors + c->n_twins + 1);
     return c->bytes == SIZE_MAX ? -1 : 0;
 }
 
 /* ---- the passes ---- */
 
-static void *lies_at(const struct sequence *c, int i)
+static void *lies_at(const struct sequence *c, const struct lying *l)
 {
-    return (char *)c->f->work + c->lying[i].at;
+    return (char *)c->f->work + l->at;
 }
 
-static void *value_of(const struct sequence *c, int tensor)
+static void *value_of(const struct sequence *c, int e, int tensor)
 {
     const struct tensor *t = &c->m->tensor[tensor];
 
-    if (t->place >= 0)
-        return c->f->arg[t->place];
     if (t->origin == ZEROS)
-        return lies_at(c, c->n_lying);
-    return c->pass == FORWARD ? lies_at(c, tensor) : NULL;
+        return lies_at(c, zeros_in(c));
+    if (is_lying(c, e, tensor))
+        return lies_at(c, value_in(c, tensor));
+    return t->place >= 0 ? c->f->arg[t->place] : NULL;
 }
 
 /* The gradient that a call writes or reads. */
@@ -192,27 +274,26 @@ static void *gradient_of(const struct sequence *c, int tensor)
 
     if (t->origin != RESULT || (t->output && !t->readers))
         return c->f->grad[t->place];
-    return lies_at(c, t->readers ? tensor : c->n_lying);
+    return lies_at(c, t->readers ? gradient_in(c, tensor) : zeros_in(c));
 }
 
-static void bind(const struct sequence *c, int s, int *twin)
+static void bind(struct sequence *c, int e, int *twin)
 {
-    const struct step *step = &c->m->step[s];
-    struct call *to = &c->call[s];
+    const struct step *step = step_of(c, e);
+    struct call *to = &c->entry[e].call;
 
     to->work = (char *)c->f->work + c->bytes;
     for (int i = 0; i < to->op->n_args; i++) {
         if (step->tensor[i] < 0)
             continue;
-        to->arg[i] = value_of(c, step->tensor[i]);
-        if (c->pass == FORWARD || !step->active)
+        to->arg[i] = value_of(c, e, step->tensor[i]);
+        if (c->entry[e].pass == FORWARD)
             continue;
         if (has_gradient(step, i, OUT))
             to->grad[i] = gradient_of(c, step->tensor[i]);
         else if (has_gradient(step, i, IN))
-            to->grad[i] = !c->m->tensor[step->tensor[i]].needs || is_twin(step, i)
-                              ? lies_at(c, c->m->n_tensors + (*twin)++)
-                              : gradient_of(c, step->tensor[i]);
+            to->grad[i] = is_apart(c, step, i) ? lies_at(c, twin_in(c, (*twin)++))
+                                               : gradient_of(c, step->tensor[i]);
     }
 }
 
@@ -222,51 +303,48 @@ static int add_to(const struct call *c, int arg, void *to, const void *more)
 }
 
 /* To the gradient of an output that calls read comes the caller's. */
-static int add_upstream(const struct sequence *c, int s)
+static int add_upstream(const struct sequence *c, int e)
 {
-    const struct step *step = &c->m->step[s];
-    int e = 0;
+    const struct step *step = step_of(c, e);
+    const struct call *call = &c->entry[e].call;
+    int error = 0;
 
-    for (int i = 0; !e && i < step->call.op->n_args; i++) {
+    for (int i = 0; !error && i < call->op->n_args; i++) {
         const struct tensor *t = step->tensor[i] >= 0 ? &c->m->tensor[step->tensor[i]] : NULL;
         if (has_gradient(step, i, OUT) && t->output && t->readers)
-            e = add_to(&c->call[s], i, c->call[s].grad[i], c->f->grad[t->place]);
+            error = add_to(call, i, call->grad[i], c->f->grad[t->place]);
     }
-    return e;
+    return error;
 }
 
 /* What a call wrote beside another gradient of the same tensor. */
-static int add_twins(const struct sequence *c, int s)
+static int add_twins(const struct sequence *c, int e)
 {
-    const struct step *step = &c->m->step[s];
-    int e = 0;
+    const struct step *step = step_of(c, e);
+    const struct call *call = &c->entry[e].call;
+    int error = 0;
 
-    for (int i = 0; !e && i < step->call.op->n_args; i++)
+    for (int i = 0; !error && i < call->op->n_args; i++)
         if (has_gradient(step, i, IN) && c->m->tensor[step->tensor[i]].needs && is_twin(step, i))
-            e = add_to(&c->call[s], i, gradient_of(c, step->tensor[i]), c->call[s].grad[i]);
-    return e;
+            error = add_to(call, i, gradient_of(c, step->tensor[i]), call->grad[i]);
+    return error;
 }
 
 static int run(struct sequence *c)
 {
-    const int n = c->m->n_steps;
-    int e = 0, twin = 0;
+    int error = 0, twin = 0;
 
-    for (int s = 0; s < n; s++)
-        bind(c, s, &twin);
+    for (int e = 0; e < c->n; e++)
+        bind(c, e, &twin);
     if (c->zeros)
-        e = c->f->backend->machine->memory.zero(c->f, lies_at(c, c->n_lying), c->zeros);
-    for (int k = 0; !e && k < n; k++) {
-        const int s = c->pass == FORWARD ? k : n - 1 - k;
-        if (c->pass == FORWARD) {
-            e = call_pass(&c->call[s], FORWARD);
-        } else if (c->m->step[s].active) {
-            e = add_upstream(c, s);
-            e = e ? e : call_pass(&c->call[s], BACKWARD);
-            e = e ? e : add_twins(c, s);
-        }
+        error = c->f->backend->machine->memory.zero(c->f, lies_at(c, zeros_in(c)), c->zeros);
+    for (int e = 0; !error && e < c->n; e++) {
+        const int back = c->entry[e].pass == BACKWARD;
+        error = back ? add_upstream(c, e) : 0;
+        error = error ? error : call_pass(&c->entry[e].call, c->entry[e].pass);
+        error = error || !back ? error : add_twins(c, e);
     }
-    return e;
+    return error;
 }
 
 enum { NO_MEMORY = 2 };
@@ -274,10 +352,10 @@ enum { NO_MEMORY = 2 };
 static int pass_of(const struct call *f, enum pass p)
 {
     struct sequence c;
-    const int e = sequence_of(&c, f, p) ? NO_MEMORY : run(&c);
+    const int error = sequence_of(&c, f, p) ? NO_MEMORY : run(&c);
 
     sequence_free(&c);
-    return e;
+    return error;
 }
 
 static int forward(const struct call *f)
@@ -301,9 +379,8 @@ static size_t work(const struct call *f, enum pass p)
         sequence_free(&c);
         return SIZE_MAX / 4;
     }
-    for (int s = 0; s < c.m->n_steps; s++)
-        if (p == FORWARD || c.m->step[s].active)
-            larger(&most, op_work(&c.call[s], p));
+    for (int e = 0; e < c.n; e++)
+        larger(&most, op_work(&c.entry[e].call, c.entry[e].pass));
     most += c.bytes;
     sequence_free(&c);
     return most;

@@ -463,6 +463,9 @@ static void make_call(struct making *k)
     memset(&more[m->n_steps], 0, sizeof *more);
     more[m->n_steps].line = k->line;
     snprintf(more[m->n_steps].block, sizeof more->block, "%s", k->block);
+    const int64_t together = size_of(k, RECOMPUTE);
+    if (*k->block && together)
+        more[m->n_steps].group = (int)((strtoll(k->block, NULL, 10) - 1) / together) + 1;
     if (fill_step(k, &more[m->n_steps], m->n_steps))
         add_bad(k);
     else
@@ -594,6 +597,59 @@ static void find_needed(struct instance *m)
     }
 }
 
+/* ---- what is made again ---- */
+
+/* Is a result read by calls of its group alone? */
+static int is_inside(const struct instance *m, int tensor)
+{
+    const struct tensor *t = &m->tensor[tensor];
+    const int group = t->origin == RESULT ? m->step[t->step].group : 0;
+
+    for (int s = 0; group && s < m->n_steps; s++)
+        for (int i = 0; i < m->step[s].call.op->n_args; i++)
+            if (m->step[s].tensor[i] == tensor && m->step[s].group != group)
+                return 0;
+    return group && !t->output;
+}
+
+/* Does the call make a tensor of its group that is read again: by a backward pass, or by calls that are made again? */
+static int makes(const struct instance *m, const struct step *step)
+{
+    for (int i = 0; i < step->call.op->n_args; i++) {
+        const int t = step->tensor[i];
+        if (t < 0 || step->call.op->arg[i].flags & IN)
+            continue;
+        if (m->tensor[t].remade)
+            return 1;
+        for (int s = 0; s < m->n_steps; s++)
+            for (int j = 0; m->step[s].rerun && m->step[s].group == step->group &&
+                            j < m->step[s].call.op->n_args;
+                 j++)
+                if (m->step[s].tensor[j] == t && m->step[s].call.op->arg[j].flags & IN)
+                    return 1;
+    }
+    return 0;
+}
+
+/* What blocks drop, which calls make it again, and what these read from elsewhere. */
+static void find_remade(struct instance *m)
+{
+    for (int i = 0; i < m->n_tensors; i++)
+        if (m->tensor[i].kept && is_inside(m, i)) {
+            m->tensor[i].kept = 0;
+            m->tensor[i].remade = 1;
+        }
+    for (int s = m->n_steps - 1; s >= 0; s--)
+        m->step[s].rerun = m->step[s].group && makes(m, &m->step[s]);
+    for (int s = 0; s < m->n_steps; s++)
+        for (int i = 0; m->step[s].rerun && i < m->step[s].call.op->n_args; i++) {
+            struct tensor *t = m->step[s].tensor[i] >= 0 ? &m->tensor[m->step[s].tensor[i]] : NULL;
+            if (t && t->origin == RESULT && m->step[s].call.op->arg[i].flags & IN &&
+                m->step[t->step].group != m->step[s].group)
+                t->kept = 1;
+        }
+}
+
 int instance_infer(struct instance *m, FILE *errors)
 {
     struct program *p = m->program;
@@ -615,7 +671,9 @@ int instance_infer(struct instance *m, FILE *errors)
     }
     if (!k.faults)
         check_readers(&k);
-    if (!k.faults)
+    if (!k.faults) {
         find_needed(m);
+        find_remade(m);
+    }
     return k.faults;
 }

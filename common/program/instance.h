@@ -24,7 +24,8 @@ struct tensor {
     int readers; /* arguments of calls that it is */
     int bad;     /* its line is wrong: lines that read it say nothing */
     int output;  /* of the program */
-    int kept;    /* a result that some backward reads */
+    int kept;    /* a result that some backward reads, or what makes such results again */
+    int remade;  /* a result that backward makes again, and that only its blocks read */
     int needs;   /* its gradient is computed */
     int place;   /* which argument of the program's operation it is; -1: none */
 };
@@ -33,6 +34,8 @@ struct tensor {
 struct step {
     const struct line *line;
     char block[16];   /* "1.", or "" */
+    int group;        /* of the blocks whose tensors are made again together, from 1; 0: none */
+    int rerun;        /* it makes some of them */
     struct call call; /* sizes and choices, on no backend */
     int active;       /* it has a backward pass here */
     int tensor[MAX_ARGS];

@@ -25,6 +25,9 @@
  * Where it has one more, the first is left out if a key says that it is 1, or else the last axis is split ([batch,steps,projected] is [batch,steps,heads,dim] with
  * heads=4), and a result that ends so is joined again.  All else is an error with both shapes.
  *
+ * With recompute=K the tensors within K blocks, all but those that others read, are not saved: backward makes them
+ * again, by the same calls, so that no bit changes.
+ *
  * Backward is the calls in reverse; to the gradient of a tensor that several read, all but the last add.
  * A program is an operation of its own (program_op()): its inputs are the declared ones and the
  * parameters, its outputs as above, and what backward reads is saved. */

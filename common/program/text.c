@@ -284,11 +284,13 @@ static int sizes_of(struct reading *r)
 
     for (int i = 0; i < p->n; i++)
         n += p->line[i].kind == LINE_SIZE;
-    if (n > MAX_PARAMS || n > MAX_AXES / 2) {
+    if (program_size(p, RECOMPUTE))
+        fault(r, "%s is a word of every program", RECOMPUTE);
+    if (n >= MAX_PARAMS || n > MAX_AXES / 2) {
         fault(r, "more than %d sizes", MAX_AXES / 2);
         return -1;
     }
-    p->param = calloc(n ? n : 1, sizeof *p->param);
+    p->param = calloc(n + 1, sizeof *p->param);
     for (int i = 0; p->param && i < p->n; i++) {
         const struct line *l = &p->line[i];
         int64_t initial;
@@ -298,7 +300,13 @@ static int sizes_of(struct reading *r)
                                                          initial, "a size of the program");
         p->n_params++;
     }
-    return p->param ? 0 : -1;
+    if (!p->param)
+        return -1;
+    p->param[p->n_params] = (struct param)WHOLE_PARAM(
+        RECOMPUTE, (char)('A' + p->n_params), 0, 0, 1 << 20,
+        "blocks whose tensors are dropped, and made again together in backward; 0: none");
+    p->param[p->n_params++].aside = 1;
+    return 0;
 }
 
 struct program *program_read(const char *name, const char *text, FILE *errors)

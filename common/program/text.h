@@ -9,6 +9,9 @@
 
 enum { MAX_WORDS = 40 };
 
+/* The parameter that every program has besides its sizes. */
+#define RECOMPUTE "recompute"
+
 /* key=value, an input by its place (no key), or a result. */
 struct word {
     char key[MAX_NAME], value[MAX_NAME];

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/grow.h"
 #include "common/program/program.h"
 #include "tests/suite.h"
 
@@ -333,6 +334,22 @@ static void remakes(void)
         }
 }
 
+/* The names of the tensors, and their order: inputs, parameters by block, outputs, what is saved. */
+static void names(void)
+{
+    struct program *p =
+        program_read("names", "n = 2\nx [3, 4]\ny = add x x\nrepeat n\n  y = rmsnorm y\n", stdout);
+    char got[300] = "";
+    struct call f;
+
+    if (p && !cases_one(program_op(p), "n=2", &f))
+        for (int i = 0; i < f.op->n_args; i++)
+            append(got, sizeof got, " %s", f.op->arg[i].name);
+    printf("#%s\n", got);
+    ok(strstr(got, " x 1.y.w 2.y.w 2.y") == got, "tensors have names by block, in order");
+    program_free(p);
+}
+
 int main(void)
 {
     omp_set_num_threads(1);
@@ -342,5 +359,6 @@ int main(void)
     remakes();
     refusals();
     sizes();
+    names();
     return done();
 }

@@ -151,12 +151,12 @@ static const struct {
     {"one tensor read twice", "  u = swiglu n n\n  m = add u n\n"},
 };
 
-static void check_model(const char *name, const char *lines)
+static void check_model(const char *name, const char *given, const char *lines)
 {
     char text[2000];
     struct call f;
 
-    snprintf(text, sizeof text, "%s%s%s", HEAD, lines, TAIL);
+    snprintf(text, sizeof text, "%s%s%s%s", given, HEAD, lines, TAIL);
     struct program *p = program_read("model", text, stdout);
     const int made = p && cases_one(program_op(p), "batch=2", &f) == 0;
     if (!ok(made, "%s: a program of %d tensors", name, made ? f.op->n_args : 0))
@@ -190,6 +190,32 @@ static void check_model(const char *name, const char *lines)
         }
     }
     program_free(p);
+}
+
+/* Two blocks of every structure and nonlinearity of e74, and of every preset of the dual memory. */
+static void mixers(void)
+{
+    static const char *const states[][2] = {
+        {"full", ""}, {"diagonal", ""}, {"blockdiag", "block_size=2"}, {"lowrank", "rank=2 V0=V"}};
+    static const char *const nonlins[] = {"tanh", "linear", "rmsnorm", "frobnorm"};
+    static const char *const presets[] = {"e23", "e25", "e26", "e29a", "e29b", "e29c"};
+    char name[100], lines[300];
+
+    for (size_t i = 0; i < COUNT(states) * COUNT(nonlins); i++) {
+        const char *const *state = states[i / COUNT(nonlins)],
+                          *nonlin = nonlins[i % COUNT(nonlins)];
+        snprintf(name, sizeof name, "e74 %s %s", state[0], nonlin);
+        snprintf(lines, sizeof lines,
+                 "  m = e74 n heads=2 n_state=4 checkpoint_interval=2 state=%s %s nonlin=%s\n",
+                 state[0], state[1], nonlin);
+        check_model(name, *state[1] == 'r' ? "V [batch, 2, 4, 2]\n" : "", lines);
+    }
+    for (size_t i = 0; i < COUNT(presets); i++) {
+        snprintf(name, sizeof name, "dual_memory %s", presets[i]);
+        snprintf(lines, sizeof lines,
+                 "  m = dual_memory n preset=%s dim=4 slots=3 checkpoint_interval=2\n", presets[i]);
+        check_model(name, "", lines);
+    }
 }
 
 /* ---- what is wrong with a text ---- */
@@ -355,7 +381,8 @@ int main(void)
     omp_set_num_threads(1);
     block();
     for (size_t i = 0; i < COUNT(models); i++)
-        check_model(models[i].name, models[i].lines);
+        check_model(models[i].name, "", models[i].lines);
+    mixers();
     remakes();
     refusals();
     sizes();

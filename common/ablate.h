@@ -56,6 +56,9 @@ void abl_stop_when(const volatile int *stop);
 
 /* ---- operations, parameters, tensors, backends ---- */
 
+/* Where a name of an operation is asked for, "program=lm.model" is the program of calls in that file, whose
+ * parameters are its sizes; words begin so, too. */
+
 /* The name of operation i, counted from 0; NULL after the last. */
 const char *abl_op(int i);
 /* The formula of an operation, in one line; NULL: no such operation. */

@@ -6,6 +6,7 @@
 
 #include "common/api/api.h"
 #include "common/base/err.h"
+#include "common/plan/programs.h"
 
 /* ---- errors and names ---- */
 
@@ -30,6 +31,9 @@ int pass_find(const char *function, int64_t given, enum pass *p)
 
 const struct op *find_op(const char *name)
 {
+    const size_t prefix = strlen(PROGRAM_PREFIX);
+    if (strncmp(name, PROGRAM_PREFIX, prefix) == 0)
+        return program_load(name + prefix);
     const struct op *o = op_find(name);
     if (!o)
         err_set("there is no operation %s", name);

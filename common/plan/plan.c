@@ -14,6 +14,7 @@
 #include "common/call/cases.h"
 #include "common/call/sample.h"
 #include "common/plan/keys.h"
+#include "common/plan/programs.h"
 #include "common/plan/section.h"
 
 enum { MAX_KEYS = 200 }; /* of a section */
@@ -308,8 +309,10 @@ static int read_words(struct plan *p, char *words, struct ini *ini)
             plan_fault(p, n, "expected key=value at: %.*s", quote_fit(word, 60), word);
         } else {
             *equals = 0;
+            if (n == 1 && strcmp(word, PROGRAM_OP) == 0)
+                e = ini_add_entry(trial, "op", PROGRAM_OP, n);
             int other = key_find(experiment_keys, word) >= 0 && key_find(trial_keys, word) < 0;
-            e = ini_add_entry(other ? experiment : trial, word, equals + 1, n);
+            e = e || ini_add_entry(other ? experiment : trial, word, equals + 1, n);
         }
     }
     return e;

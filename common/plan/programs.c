@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/file.h"
 #include "common/base/grow.h"
 #include "common/plan/programs.h"
 #include "common/program/program.h"
@@ -63,14 +64,14 @@ int program_texts_have(const char *file)
 
 /* ---- the program of a file ---- */
 
-/* A whole file as text; NULL after a fault. */
-static char *text_of(struct plan *p, const char *file, int line)
+/* A whole file as text; NULL after err_set(). */
+static char *text_of(const char *file)
 {
-    const char *given = text_in_place(file);
-    FILE *from = given ? NULL : fopen(file, "rb");
-    char *text = given ? strdup(given) : malloc(MAX_BYTES + 1);
+    const char *given = text_in_place(file), *why = given ? NULL : file_unreadable(file);
+    FILE *from = given || why ? NULL : fopen(file, "rb");
+    char *text = given ? strdup(given) : from ? malloc(MAX_BYTES + 1) : NULL;
     const size_t n = from && text ? fread(text, 1, MAX_BYTES + 1, from) : 0;
-    const int failed = !text || (!given && (!from || ferror(from)));
+    const int failed = !text || (from && ferror(from));
 
     if (from)
         fclose(from);
@@ -80,36 +81,58 @@ static char *text_of(struct plan *p, const char *file, int line)
         text[n] = 0;
         return text;
     }
-    plan_fault(p, line, "program = %s: %s", file,
-               failed          ? "cannot be read"
-               : n > MAX_BYTES ? "is longer than 1 MiB"
-                               : "is no text");
     free(text);
-    return NULL;
+    return err_null("program = %s: %s", file,
+                    why              ? why
+                    : failed         ? "cannot be read"
+                    : n <= MAX_BYTES ? "is no text"
+                                     : "is longer than 1 MiB");
 }
 
-/* Each line of a text of errors is a fault. */
-static void fault_lines(struct plan *p, int line, char *errors)
+/* The errors of its text go to `said`, a line each, which is to be freed; where it is NULL err_set() has one. */
+static const struct op *program_of(const char *file, char **said)
 {
-    for (char *at = errors, *one; (one = strsep(&at, "\n"));)
-        if (*one)
-            plan_fault(p, line, "%s", one);
+    char *text = text_of(file);
+    size_t n;
+    FILE *errors;
+
+    *said = NULL;
+    if (!text)
+        return NULL;
+    errors = open_memstream(said, &n);
+    const struct program *known = errors ? program_known(file, text, errors) : NULL;
+    if (errors)
+        fclose(errors);
+    else
+        err_set("program = %s: no memory", file);
+    free(text);
+    return known ? program_op(known) : NULL;
 }
 
 const struct op *plan_program(struct plan *p, const char *file, int line)
 {
-    char *text = text_of(p, file, line), *said = NULL;
-    size_t n;
-    FILE *errors = text ? open_memstream(&said, &n) : NULL;
-    const struct program *known = errors ? program_known(file, text, errors) : NULL;
+    char *said, *at;
+    const struct op *o = program_of(file, &said);
 
-    if (errors)
-        fclose(errors);
-    else if (text)
-        plan_fault(p, line, "program = %s: no memory", file);
-    if (said)
-        fault_lines(p, line, said);
+    if (!o && !said)
+        plan_fault(p, line, "%s", err_text());
+    at = said;
+    for (char *one; at && (one = strsep(&at, "\n"));)
+        if (*one)
+            plan_fault(p, line, "%s", one);
     free(said);
-    free(text);
-    return known ? program_op(known) : NULL;
+    return o;
+}
+
+const struct op *program_load(const char *file)
+{
+    char *said;
+    const struct op *o = program_of(file, &said);
+
+    if (!o && said) {
+        said[strcspn(said, "\n")] = 0;
+        err_set("%s", said);
+    }
+    free(said);
+    return o;
 }

@@ -10,6 +10,11 @@ extern const char PROGRAM_OP[];
 /* The operation of the program in that file; NULL after faults of that line, one for each error in the text. */
 const struct op *plan_program(struct plan *p, const char *file, int line);
 
+/* The same; NULL after err_set() with the first of the errors. */
+const struct op *program_load(const char *file);
+/* Before the name of a file, in place of an operation's name: "program=lm.model". */
+#define PROGRAM_PREFIX "program="
+
 /* Texts that stand for files of these names: those that a dump keeps. */
 struct program_texts {
     int n;

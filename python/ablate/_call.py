@@ -1,6 +1,7 @@
 """Operations as functions of NumPy arrays."""
 
 import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -294,3 +295,21 @@ def op(name: str, **settings: Any) -> Op:
     """The operation of that name, with parameters (`ablate.op("e74_cell", state="full")`); help()
     of it shows formula, parameters, tensors with their axes, and kernels."""
     return Op(name, **settings)
+
+
+def program(file: str | os.PathLike[str], **settings: Any) -> Op:
+    """The program of calls in that file as an operation, whose parameters are the program's sizes
+    (doc/experiments.md, op = program):
+
+        model = ablate.program("lm.model", blocks=2, width=64)
+        result = model(**{"token": token, "target": target, "x.E": E, ...})
+        result["loss"]
+
+    help() of it shows the names of its inputs and parameters.  Gradients are computed where d_NAME of an
+    output is given.  Error: each line of the text that is wrong, or the file cannot be read."""
+    _tensors_of.cache_clear()  # the file may be another one than before
+    _table.derived_axes.cache_clear()
+    name = os.fspath(file)
+    if any(c in name for c in ' ,"\t\n'):
+        raise Error(f"{name!r} has blanks, commas or quotes, which the name of a program may not have")
+    return Op("program=" + name, **settings)

@@ -101,7 +101,8 @@ def backends() -> dict[str, str | None]:
 def formula(op: str) -> str:
     """The formula of an operation, in one line."""
     if (text := call("abl_formula", op)) is None:
-        raise Error(f"there is no operation {op}; ablate.ops() lists all")
+        raise Error(lib.abl_error().decode() if op.startswith("program=")
+                    else f"there is no operation {op}; ablate.ops() lists all")
     return text
 
 

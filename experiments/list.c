@@ -9,6 +9,7 @@
 #include "common/base/guess.h"
 #include "common/base/number.h"
 #include "common/plan/keys.h"
+#include "common/plan/programs.h"
 #include "experiments/begin.h"
 #include "experiments/list.h"
 
@@ -65,8 +66,8 @@ static void list_settings(FILE *to, const struct op *o, int arg, const struct ca
         for (int c = 0; c == 0 || (o->param[i].choices && o->param[i].choices[c]); c++) {
             char value[32], was[200], shape[200];
             struct call f;
-            if (changed(o, i, c, &f))
-                continue;
+            if (changed(o, i, c, &f) || f.op != o)
+                continue; /* (a program of other sizes has tensors of its own) */
             int has = op_has(&f, arg);
             shape_text(o, op_shape(defaults, arg), was, sizeof was);
             shape_text(o, op_shape(&f, arg), shape, sizeof shape);
@@ -247,7 +248,16 @@ static int list_file(FILE *to, const char *file)
 int list(FILE *to, const char *name)
 {
     if (name) {
-        const struct op *o = op_find(name);
+        const size_t prefix = strlen(PROGRAM_PREFIX);
+        const int program = strncmp(name, PROGRAM_PREFIX, prefix) == 0;
+        const struct op *o = program ? program_load(name + prefix) : op_find(name);
+        struct call f;
+        if (program && o) {
+            op_defaults(o, &f);
+            o = op_complete(&f) ? NULL : f.op;
+        }
+        if (!o && program)
+            return -1;
         if (!o && strpbrk(name, "./"))
             return list_file(to, name);
         if (!o)

@@ -94,6 +94,8 @@ static const char usage[] =
     "                   the time in which so many weights of so many bits are read: a token's\n"
     "      --list       the operations, one per line, and the keys of an ini file\n"
     "      --list OP    the operation's parameters, tensors, cost and kernels\n"
+    "      --list program=FILE\n"
+    "                   the same of a program of calls: its sizes, inputs, parameters, outputs\n"
     "      --list FILE.gguf\n"
     "                   the tensors of a model file: type, shape, bytes\n"
     "  -h, --help       this text\n"

@@ -12,6 +12,9 @@
 #include "common/call/machine.h"
 #include "common/program/instance.h"
 
+/* A call has at least one tensor that backward reads or that is an output, in nearly every program. */
+enum { MAX_STEPS = 4 * MAX_ARGS };
+
 /* What is made, and the line that is read. */
 struct making {
     struct instance *m;
@@ -260,8 +263,22 @@ static int check_input(struct making *k, const struct call *f, const struct boun
                         f->op->name, f->op->arg[arg].name, contract_text(f, arg, contract), wants);
 }
 
+/* The name of an axis that comes from no tensor: of the program's size that its key or itself names, or else the
+ * contract's. */
+static const char *name_of(const struct making *k, const struct call *f, char letter)
+{
+    const struct param *p = param_of(f->op, letter);
+
+    for (int i = 0; p && i < k->line->n_words; i++)
+        if (strcmp(k->line->word[i].key, p->name) == 0 &&
+            program_size(k->m->program, k->line->word[i].value))
+            return k->line->word[i].value;
+    return op_axis(f->op, letter);
+}
+
 /* The axes of a tensor of the contract, where what was merged comes back, and what was split is one. */
-static void axes_of(const struct call *f, const struct bound *b, int arg, struct tensor *t)
+static void axes_of(const struct making *k, const struct call *f, const struct bound *b, int arg,
+                    struct tensor *t)
 {
     const char *shape = op_shape(f, arg);
 
@@ -276,7 +293,7 @@ static void axes_of(const struct call *f, const struct bound *b, int arg, struct
         } else {
             struct length *a = &t->axis[t->rank++];
             a->n = DIM(f, *c);
-            snprintf(a->name, MAX_NAME, "%s", op_axis(f->op, *c));
+            snprintf(a->name, MAX_NAME, "%s", name_of(k, f, *c));
         }
         if (b->of[i].split && c[1] && !c[2]) {
             t->axis[t->rank - 1].n *= DIM(f, c[1]);
@@ -346,7 +363,7 @@ static int add_own(struct making *k, struct step *s, int index, const struct bou
         return -1;
     k->m->tensor[t].step = index;
     k->m->tensor[t].arg = arg;
-    axes_of(&s->call, b, arg, &k->m->tensor[t]);
+    axes_of(k, &s->call, b, arg, &k->m->tensor[t]);
     s->tensor[arg] = t;
     return 0;
 }
@@ -372,7 +389,7 @@ static int add_results(struct making *k, struct step *s, int index, const struct
         named += has_name;
         k->m->tensor[t].step = index;
         k->m->tensor[t].arg = arg;
-        axes_of(&s->call, b, arg, &k->m->tensor[t]);
+        axes_of(k, &s->call, b, arg, &k->m->tensor[t]);
         s->tensor[arg] = t;
     }
     if (named == k->line->n_results)
@@ -453,10 +470,11 @@ static int fill_step(struct making *k, struct step *s, int index)
 static void make_call(struct making *k)
 {
     struct instance *m = k->m;
-    struct step *more = grow(m->step, m->n_steps, sizeof *more);
+    struct step *more = m->n_steps < MAX_STEPS ? grow(m->step, m->n_steps, sizeof *more) : NULL;
 
     if (!more) {
-        fault(k, "no memory for another call");
+        fault(k, m->n_steps < MAX_STEPS ? "no memory for another call" : "more than %d calls",
+              MAX_STEPS);
         return;
     }
     m->step = more;

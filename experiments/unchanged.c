@@ -362,8 +362,8 @@ static void word_value(const char *line, const char *key, char value[MAX_LINE])
 static int words_agree(hid_t trial, const char *line)
 {
     const char *const keys[] = {
-        "accumulate",       "in_place",         "file", "group", "tensor", "kernel",
-        goal_keys[FORWARD], goal_keys[BACKWARD]};
+        "accumulate", "in_place",         "program",          "file", "group", "tensor",
+        "kernel",     goal_keys[FORWARD], goal_keys[BACKWARD]};
     char value[MAX_LINE], there[MAX_LINE];
 
     if (strlen(line) >= sizeof value)

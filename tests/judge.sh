@@ -379,7 +379,7 @@ ok 'or the source of inputs' refused 'trial 2: its attribute input is not what i
 ok 'or the seed' refused 'trial 1: its attribute seed is not what its line says' 't.attrs["seed"] = 7'
 ok 'or whether gradients are sums' refused 'trial 2: its attribute accumulate is not what its line says' \
     'u.attrs["accumulate"] = "no"'
-for key in file group tensor kernel goal goal_backward; do
+for key in file group tensor program kernel goal goal_backward; do
     ok "or that it has none: $key" refused "trial 2: its attribute $key is not what its line says" \
         "u.attrs['$key'] = 'another'"
 done

@@ -142,7 +142,8 @@ const struct op op_embedding = {
         "rows=200 vocabulary=9 width=16" EACH_TOKENS "rows=150 vocabulary=3 width=33" EACH_TOKENS
         "rows=50 vocabulary=256 width=2 outside=yes; rows=74,151 vocabulary=3 width=4 tokens=same "
         "outside=yes; rows=9 vocabulary=70000 width=1; rows=13 vocabulary=4 width=520; "
-        "rows=4200 vocabulary=300 width=1 tokens=uniform,zipf,same",
+        "rows=4200 vocabulary=300 width=1 tokens=uniform,zipf,same; "
+        "rows=16500 vocabulary=2 width=1 tokens=same",
     .shapes = "rows=63,64,65,128,129 vocabulary=2 width=4 tokens=same; "
               "rows=127,193,320 vocabulary=2 width=9 tokens=uniform,zipf; "
               "rows=257 vocabulary=255,256,257 width=1,2" EACH_TOKENS

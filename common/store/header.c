@@ -87,10 +87,11 @@ void header_device(const struct experiment *x, char *text, size_t size)
                    backend_device(x->contexts, *b));
 }
 
-/* Goes on with the next one's line, its 0 included. */
-static uint64_t hash_line(uint64_t hash, const char *line)
+/* Goes on with the next one's line, and the text of its program, if it has one, their 0 included. */
+static uint64_t hash_trial(uint64_t hash, const char *line, const char *program)
 {
-    return fnv1a64(hash, line, strlen(line) + 1);
+    hash = fnv1a64(hash, line, strlen(line) + 1);
+    return program ? fnv1a64(hash, program, strlen(program) + 1) : hash;
 }
 
 static void plan_hash_text(uint64_t hash, int n, char text[MAX_CONTENTS])
@@ -116,7 +117,7 @@ int header_write(hid_t root, const struct experiment *x)
     keys_of(x, k);
     uint64_t lines = FNV_BEGIN;
     for (int i = 0; i < x->n; i++)
-        lines = hash_line(lines, x->trial[i].text);
+        lines = hash_trial(lines, x->trial[i].text, program_text_of(x->trial[i].call.op));
     plan_hash_text(lines, x->n, plan);
     int e = h5_put_text(root, "schema", SCHEMA) || h5_put_text(root, "version", PACKAGE_VERSION);
     for (int i = 0; !e && i < N_KEYS; i++)
@@ -240,8 +241,11 @@ int header_same_lines(hid_t file)
     for (int i = 0; !e && i < n; i++) {
         hid_t g = header_trial(file, i);
         char *line = g < 0 ? NULL : h5_get_text(g, "line");
+        char *program =
+            line && H5Aexists(g, PROGRAM_TEXT) > 0 ? h5_get_text(g, PROGRAM_TEXT) : NULL;
         e = line ? 0 : err_at("trial %d", i + 1);
-        lines = line ? hash_line(lines, line) : lines;
+        lines = line ? hash_trial(lines, line, program) : lines;
+        free(program);
         free(line);
         h5_drop(g);
     }

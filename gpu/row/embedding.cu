@@ -2,13 +2,13 @@
  * dE[v,:] = the sum of dy[r,:] over the rows r whose token is v: groups of K of them in order, then the
  * groups' sums in order (common/ops/embedding.h).
  *
- * sorted sorts the rows by their tokens (token_sort.cuh).  The rows of a
+ * sorted sorts the rows by their tokens (embedding_sort.cuh).  The rows of a
  * token, its run, then follow each other in ascending order; a team of lanes has K places, and sums the
  * groups that begin there, 16 bytes of columns a lane.  The only atomics count integers. */
 #include "common/ops/embedding.h"
 #include "gpu/device/divisor.cuh"
 #include "gpu/device/vector.cuh"
-#include "gpu/row/token_sort.cuh"
+#include "gpu/row/embedding_sort.cuh"
 
 enum {
     K = EMBEDDING_GROUP,

@@ -1,7 +1,7 @@
-/* token_sort.cuh - the rows of a call in the order of their tokens: a stable radix sort of (token, row), 8 bits
+/* embedding_sort.cuh - the rows of a call in the order of their tokens: a stable radix sort of (token, row), 8 bits
  * a pass.  The only atomics count integers, so the order is the same in each run. */
-#ifndef TOKEN_SORT_CUH
-#define TOKEN_SORT_CUH
+#ifndef EMBEDDING_SORT_CUH
+#define EMBEDDING_SORT_CUH
 
 #include "gpu/gpu.cuh"
 

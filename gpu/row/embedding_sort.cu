@@ -1,6 +1,6 @@
-/* The rows of a call in the order of their tokens (token_sort.cuh): each pass counts the digits of each tile,
+/* The rows of a call in the order of their tokens (embedding_sort.cuh): each pass counts the digits of each tile,
  * adds up what is before each tile, and moves the rows. */
-#include "gpu/row/token_sort.cuh"
+#include "gpu/row/embedding_sort.cuh"
 
 enum {
     THREADS = 256,

@@ -148,6 +148,8 @@ static const struct {
                   "  a = attention s t v heads=2 kv_heads=1 dim_v=10 mask=causal\n"
                   "  m = transpose a batch=1 width=20\n"},
     {"an MLP", "  g = linear n dim_out=9\n  u = linear n dim_out=9\n  m = swiglu g u\n"},
+    {"a tensor that nothing differentiates",
+     "  s = linear n dim_out=vocabulary\n  hits = accuracy s target\n  m = relu n\n"},
     {"one tensor read twice", "  u = swiglu n n\n  m = add u n\n"},
 };
 

@@ -173,9 +173,9 @@ static void live_gradients(struct sequence *c, int e)
     for (int i = 0; i < call->op->n_args; i++) {
         const struct tensor *t = step->tensor[i] >= 0 ? &c->m->tensor[step->tensor[i]] : NULL;
         const size_t bytes = t ? bytes_of(call, i, 1) : 0;
-        if (has_gradient(step, i, OUT) && !t->readers && !t->output)
+        if (has_gradient(step, i, OUT) && !t->backs && !t->output)
             larger(&c->zeros, bytes);
-        else if (has_gradient(step, i, OUT) && t->readers)
+        else if (has_gradient(step, i, OUT) && t->backs)
             live(gradient_in(c, step->tensor[i]), e, bytes);
         if (!has_gradient(step, i, IN))
             continue;
@@ -272,9 +272,9 @@ static void *gradient_of(const struct sequence *c, int tensor)
 {
     const struct tensor *t = &c->m->tensor[tensor];
 
-    if (t->origin != RESULT || (t->output && !t->readers))
+    if (t->origin != RESULT || (t->output && !t->backs))
         return c->f->grad[t->place];
-    return lies_at(c, t->readers ? gradient_in(c, tensor) : zeros_in(c));
+    return lies_at(c, t->backs ? gradient_in(c, tensor) : zeros_in(c));
 }
 
 static void bind(struct sequence *c, int e, int *twin)
@@ -311,7 +311,7 @@ static int add_upstream(const struct sequence *c, int e)
 
     for (int i = 0; !error && i < call->op->n_args; i++) {
         const struct tensor *t = step->tensor[i] >= 0 ? &c->m->tensor[step->tensor[i]] : NULL;
-        if (has_gradient(step, i, OUT) && t->output && t->readers)
+        if (has_gradient(step, i, OUT) && t->output && t->backs)
             error = add_to(call, i, call->grad[i], c->f->grad[t->place]);
     }
     return error;

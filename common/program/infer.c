@@ -562,6 +562,7 @@ static void check_readers(struct making *k)
             if (!t || !(o->arg[i].flags & IN))
                 continue;
             t->readers++;
+            t->backs += (o->arg[i].flags & DIFF) != 0;
             if (t->step < 0) {
                 t->step = s;
                 t->arg = i;

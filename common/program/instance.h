@@ -22,6 +22,7 @@ struct tensor {
     int rank;
     struct length axis[MAX_RANK];
     int readers; /* arguments of calls that it is */
+    int backs;   /* those of them that have a gradient */
     int bad;     /* its line is wrong: lines that read it say nothing */
     int output;  /* of the program */
     int kept;    /* a result that some backward reads, or what makes such results again */

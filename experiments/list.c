@@ -248,9 +248,8 @@ static int list_file(FILE *to, const char *file)
 int list(FILE *to, const char *name)
 {
     if (name) {
-        const size_t prefix = strlen(PROGRAM_PREFIX);
-        const int program = strncmp(name, PROGRAM_PREFIX, prefix) == 0;
-        const struct op *o = program ? program_load(name + prefix) : op_find(name);
+        const char *program = program_file(name);
+        const struct op *o = program ? program_load(program) : op_find(name);
         struct call f;
         if (program && o) {
             op_defaults(o, &f);

@@ -31,9 +31,8 @@ int pass_find(const char *function, int64_t given, enum pass *p)
 
 const struct op *find_op(const char *name)
 {
-    const size_t prefix = strlen(PROGRAM_PREFIX);
-    if (strncmp(name, PROGRAM_PREFIX, prefix) == 0)
-        return program_load(name + prefix);
+    if (program_file(name))
+        return program_load(program_file(name));
     const struct op *o = op_find(name);
     if (!o)
         err_set("there is no operation %s", name);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/err.h"
 #include "common/base/file.h"
 
 const char *file_unreadable(const char *name)
@@ -91,4 +93,36 @@ int file_is_locked(const char *name, int to_write, double seconds)
         nanosleep(&(const struct timespec){0, 20000000}, NULL);
     close(fd);
     return locked;
+}
+
+unsigned char *file_read(const char *name, size_t *n)
+{
+    size_t capacity = 1 << 16;
+    unsigned char *text = malloc(capacity), *more = text;
+    const char *why = file_unreadable(name);
+    FILE *in = why ? NULL : fopen(name, "rb");
+    int e = !text || !in;
+
+    for (*n = 0; !e;) {
+        size_t got = fread(text + *n, 1, capacity - *n, in);
+        *n += got;
+        if (!got)
+            break;
+        if (*n == capacity) {
+            more = realloc(text, capacity *= 2);
+            e = !more;
+            text = more ? more : text;
+        }
+    }
+    if (!in || (!e && ferror(in)))
+        e = err_set("%s: %s", name, why ? why : strerror(errno));
+    else if (e)
+        err_set("%s: no memory to read it", name);
+    if (in)
+        fclose(in);
+    if (e) {
+        free(text);
+        return NULL;
+    }
+    return text;
 }

@@ -8,6 +8,9 @@
  * read, or it is no regular file, which could block or never end. */
 const char *file_unreadable(const char *name);
 
+/* The whole of it, to be freed, its length in *n; NULL after err_set(). */
+unsigned char *file_read(const char *name, size_t *n);
+
 /* The folder that a file is in, "." for a name alone, cut to fit. */
 const char *file_folder(const char *name, char *text, size_t size);
 

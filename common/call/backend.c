@@ -53,9 +53,11 @@ const struct backend *backend_find(const char *name)
 /* The machine's kernels of o, of all types. */
 static const struct kernels *kernels_of(const struct op *o, const struct machine *m)
 {
-    const struct kernels *k = o->kernels ? o->kernels : m->kernels;
+    const struct kernels *k = m->kernels;
 
-    while (!o->kernels && k->op && k->op != o)
+    if (o->kernels)
+        return o->kernels;
+    while (k->op && k->op != o)
         k++;
     return k;
 }

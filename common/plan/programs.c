@@ -68,25 +68,24 @@ int program_texts_have(const char *file)
 static char *text_of(const char *file)
 {
     const char *given = text_in_place(file), *why = given ? NULL : file_unreadable(file);
-    FILE *from = given || why ? NULL : fopen(file, "rb");
-    char *text = given ? strdup(given) : from ? malloc(MAX_BYTES + 1) : NULL;
-    const size_t n = from && text ? fread(text, 1, MAX_BYTES + 1, from) : 0;
-    const int failed = !text || (from && ferror(from));
+    size_t n = given ? strlen(given) : 0;
+    char *text = given ? strdup(given) : NULL, *more;
 
-    if (from)
-        fclose(from);
-    if (given && text)
-        return text;
-    if (!failed && n <= MAX_BYTES && !memchr(text, 0, n)) {
-        text[n] = 0;
-        return text;
+    if (given)
+        return text ? text : err_null("program = %s: no memory", file);
+    if (why)
+        return err_null("program = %s: %s", file, why);
+    if (!(text = (char *)file_read(file, &n)))
+        return NULL;
+    const char *bad = n > MAX_BYTES        ? "is longer than 1 MiB"
+                      : memchr(text, 0, n) ? "is no text"
+                                           : NULL;
+    if (bad || !(more = realloc(text, n + 1))) {
+        free(text);
+        return err_null("program = %s: %s", file, bad ? bad : "no memory");
     }
-    free(text);
-    return err_null("program = %s: %s", file,
-                    why              ? why
-                    : failed         ? "cannot be read"
-                    : n <= MAX_BYTES ? "is no text"
-                                     : "is longer than 1 MiB");
+    more[n] = 0;
+    return more;
 }
 
 /* The errors of its text go to `said`, a line each, which is to be freed; where it is NULL err_set() has one. */
@@ -122,6 +121,12 @@ const struct op *plan_program(struct plan *p, const char *file, int line)
             plan_fault(p, line, "%s", one);
     free(said);
     return o;
+}
+
+const char *program_file(const char *name)
+{
+    static const char prefix[] = "program=";
+    return strncmp(name, prefix, sizeof prefix - 1) == 0 ? name + sizeof prefix - 1 : NULL;
 }
 
 const struct op *program_load(const char *file)

@@ -12,8 +12,8 @@ const struct op *plan_program(struct plan *p, const char *file, int line);
 
 /* The same; NULL after err_set() with the first of the errors. */
 const struct op *program_load(const char *file);
-/* Before the name of a file, in place of an operation's name: "program=lm.model". */
-#define PROGRAM_PREFIX "program="
+/* The file of "program=lm.model", which stands in place of an operation's name; NULL: it is none. */
+const char *program_file(const char *name);
 
 /* Texts that stand for files of these names: those that a dump keeps. */
 struct program_texts {

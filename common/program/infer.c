@@ -556,6 +556,7 @@ static void check_readers(struct making *k)
     for (int s = 0; s < m->n_steps; s++) {
         const struct step *step = &m->step[s];
         const struct op *o = step->call.op;
+        const struct call mine = call_on(&step->call, &ref_bf16, NULL, NULL);
         k->line = step->line;
         for (int i = 0; i < o->n_args; i++) {
             struct tensor *t = step->tensor[i] >= 0 ? &m->tensor[step->tensor[i]] : NULL;
@@ -567,7 +568,6 @@ static void check_readers(struct making *k)
                 t->step = s;
                 t->arg = i;
             }
-            const struct call mine = call_on(&step->call, &ref_bf16, NULL, NULL);
             const struct call first = call_on(&m->step[t->step].call, &ref_bf16, NULL, NULL);
             if (call_type(&mine, i, 0) != call_type(&first, t->arg, 0))
                 fault(k, "%s is %s, %s's %s %s", t->name, types[call_type(&first, t->arg, 0)].name,

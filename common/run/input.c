@@ -23,39 +23,6 @@
 
 /* ---- text ---- */
 
-/* The whole file, to be freed; its length in `n`. */
-static unsigned char *read_file(const char *name, size_t *n)
-{
-    size_t capacity = 1 << 16;
-    unsigned char *text = malloc(capacity), *more = text;
-    const char *why = file_unreadable(name);
-    FILE *in = why ? NULL : fopen(name, "rb");
-    int e = !text || !in;
-
-    for (*n = 0; !e;) {
-        size_t got = fread(text + *n, 1, capacity - *n, in);
-        *n += got;
-        if (!got)
-            break;
-        if (*n == capacity) {
-            more = realloc(text, capacity *= 2);
-            e = !more;
-            text = more ? more : text;
-        }
-    }
-    if (!in || (!e && ferror(in)))
-        e = err_set("%s: %s", name, why ? why : strerror(errno));
-    else if (e)
-        err_set("%s: no memory to read it", name);
-    if (in)
-        fclose(in);
-    if (e) {
-        free(text);
-        return NULL;
-    }
-    return text;
-}
-
 enum { ALPHABET = 256 };
 
 /* x[t,b] = E[text[start_b + t]] */
@@ -93,7 +60,7 @@ static int fill_text(const struct trial *trial, struct tensors *t, struct origin
     if (arg == o->n_args)
         return err_set("%s has no input that a text could be", o->name);
     int64_t T = DIM(&trial->call, op_shape(&trial->call, arg)[0]);
-    unsigned char *text = read_file(trial->file, &n);
+    unsigned char *text = file_read(trial->file, &n);
     if (!text)
         return -1;
     int e = n < (size_t)T ? err_set("%s has %zu bytes, fewer than the %lld steps of %s",

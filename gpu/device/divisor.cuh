@@ -1,28 +1,27 @@
-/* divisor.cuh - quotients by a number that the host knows before the launch: a multiplication and a shift. */
+/* divisor.cuh - division by what does not change in a launch. */
 #ifndef DIVISOR_CUH
 #define DIVISOR_CUH
 
 #include "gpu/gpu.cuh"
 
-/* n > 0.  With s the bits of n - 1 and m = ceil(2^(31 + s) / n), x / n is x m / 2^(31 + s) for all x < 2^31:
- * m n is less than n <= 2^s above 2^(31 + s). */
+/* n / by for n < 2^31, as a product: where 2^(l - 1) < by <= 2^l, the factor 2^(31 + l) / by, rounded
+ * up, is less than 2^32 and too large by less than by / 2^(31 + l), n times which is less than 1 / by. */
 struct divisor {
-    unsigned m;
-    int s; /* less 1; -1: n is 1 */
+    unsigned by, factor;
+    int shift;
 
-    explicit divisor(unsigned n) : m(0), s(-1)
+    __device__ __forceinline__ unsigned quotient(unsigned n) const
     {
-        while (n > 1u << (s + 1))
-            s++;
-        if (s >= 0)
-            m = (unsigned)((((uint64_t)1 << (32 + s)) + n - 1) / n);
-    }
-
-    /* x / n, for x < 2^31. */
-    __device__ __forceinline__ unsigned quotient(unsigned x) const
-    {
-        return s < 0 ? x : __umulhi(x, m) >> s;
+        return (unsigned)((uint64_t)n * factor >> shift);
     }
 };
+
+static inline divisor divisor_of(int64_t by)
+{
+    int shift = 31;
+    while ((int64_t)1 << (shift - 31) < by)
+        shift++;
+    return {(unsigned)by, (unsigned)((((uint64_t)1 << shift) + by - 1) / by), shift};
+}
 
 #endif

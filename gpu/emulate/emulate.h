@@ -330,7 +330,6 @@ static inline double rsqrt(double x) { return 1 / sqrt(x); }
 static inline float __saturatef(float x) { return x > 0 ? x < 1 ? x : 1 : 0; }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
-static inline unsigned __umulhi(unsigned x, unsigned y) { return (uint64_t)x * y >> 32; }
 static inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 static inline int __float2int_rn(float x) { return (int)nearbyintf(x); }
 

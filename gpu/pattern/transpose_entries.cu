@@ -11,6 +11,7 @@
  * Kernel `entry_tiles` is for entries that are too short for this.  A block copies a tile of rows x
  * columns entries to shared memory, as parts of rows of x, and from there to parts of rows of out.  A
  * side whose rows begin at multiples of 16 bytes has accesses of 16 bytes, else of a unit. */
+#include "gpu/device/divisor.cuh"
 #include "gpu/device/segment.cuh"
 #include "gpu/pattern/transpose.cuh"
 
@@ -20,28 +21,6 @@ enum {
     FEW_BYTES = 4096,         /* a matrix of which a block has all rows */
     MOST_ENTRIES = 0x7ffff000 /* in all matrices: so that the last block's are numbered, too */
 };
-
-/* ---- division by what does not change ---- */
-
-/* n / by for n < 2^31, as a product: where 2^(l - 1) < by <= 2^l, the factor 2^(31 + l) / by, rounded
- * up, is less than 2^32 and too large by less than by / 2^(31 + l), n times which is less than 1 / by. */
-struct divisor {
-    unsigned by, factor;
-    int shift;
-
-    __device__ __forceinline__ unsigned quotient(unsigned n) const
-    {
-        return (unsigned)((uint64_t)n * factor >> shift);
-    }
-};
-
-static divisor divisor_of(int64_t by)
-{
-    int shift = 31;
-    while ((int64_t)1 << (shift - 31) < by)
-        shift++;
-    return {(unsigned)by, (unsigned)((((uint64_t)1 << shift) + by - 1) / by), shift};
-}
 
 /* ---- entries: unit by unit ---- */
 

@@ -4,7 +4,7 @@
  *
  * sorted sorts the rows by their tokens (embedding_sort.cuh).  The rows of a
  * token, its run, then follow each other in ascending order; a team of lanes has K places, and sums the
- * groups that begin there, 16 bytes of columns a lane.  The only atomics count integers. */
+ * groups that begin there, 16 bytes of columns a lane. */
 #include "common/ops/embedding.h"
 #include "gpu/device/divisor.cuh"
 #include "gpu/device/vector.cuh"
@@ -78,7 +78,7 @@ static int vector_forward(const struct call *f)
     const table t = table_of<T>(f);
     const auto kernel = in_vectors<T>(t.D) ? vector_kernel<T, true> : vector_kernel<T, false>;
     kernel<<<(unsigned)ceil_div(t.R * t.n, SPAN), THREADS, 0, gpu_stream(f)>>>(
-        (const int64_t *)a->token, (const T *)a->E, (T *)a->y, t, divisor((unsigned)t.n));
+        (const int64_t *)a->token, (const T *)a->E, (T *)a->y, t, divisor_of(t.n));
     return cudaGetLastError();
 }
 

@@ -64,7 +64,7 @@ static int gather(const struct call *f, enum dtype type, double *few, const void
 
 /* What is on the device while elements are gathered: the rows, then n elements. */
 struct gathered {
-    int64_t row[26][SAMPLE_ROWS];
+    int64_t row[MAX_AXES][SAMPLE_ROWS];
     double few[1];
 };
 

@@ -325,10 +325,9 @@ static int add_all(const struct call *f, void *to, const void *a, const void *b,
     return cudaGetLastError();
 }
 
-static int add(const struct call *f, enum dtype type, void *to, const void *a, const void *b,
-               int64_t n)
+static int add(const struct call *f, int wide, void *to, const void *a, const void *b, int64_t n)
 {
-    switch (type) {
+    switch (wide ? f->backend->wide : f->backend->type) {
 #define CASE(T)                                                                                    \
     case storage<T>::TYPE: return add_all<T>(f, to, a, b, n);
         GPU_TYPES(CASE)

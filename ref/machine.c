@@ -119,15 +119,13 @@ static const char *error(int code)
 #define EACH_WRONG(DO, ...) DO(ref32, F32, ##__VA_ARGS__) DO(ref_bf16, BF16, ##__VA_ARGS__)
 
 /* By the type of the call's backend: a wide tensor is float in ref_bf16, too. */
-static int add(const struct call *f, enum dtype type, void *to, const void *a, const void *b,
-               int64_t n)
+static int add(const struct call *f, int wide, void *to, const void *a, const void *b, int64_t n)
 {
     switch (f->backend->type) {
 #define ADD(prefix, type_)                                                                         \
     case type_: {                                                                                  \
-        int prefix##_add_tensors(enum dtype type, void *to, const void *a, const void *b,          \
-                                 int64_t n);                                                       \
-        return prefix##_add_tensors(type, to, a, b, n);                                            \
+        int prefix##_add_tensors(int wide, void *to, const void *a, const void *b, int64_t n);     \
+        return prefix##_add_tensors(wide, to, a, b, n);                                            \
     }
         EACH_TYPE(ADD)
     default: return -1;

@@ -44,6 +44,10 @@ static inline void set_add(struct arg_set *s, int arg)
 {
     s->bits[arg / 64] |= (uint64_t)1 << arg % 64;
 }
+static inline void set_remove(struct arg_set *s, int arg)
+{
+    s->bits[arg / 64] &= ~((uint64_t)1 << arg % 64);
+}
 static inline int set_any(const struct arg_set *s)
 {
     uint64_t any = 0;
@@ -204,6 +208,8 @@ static inline enum dtype call_type(const struct call *f, int arg, int grad)
 {
     return (enum dtype)(grad ? f->grad_type : f->type)[arg];
 }
+/* Is the gradient of a tensor wide, by the contract? */
+int grad_is_wide(const struct op *o, int arg);
 /* Set the types of all tensors, as the call's backend and choices say. */
 void call_types(struct call *f);
 /* The same call on a backend, with its types, by a kernel or NULL, in a context of the backend's machine, or

@@ -323,6 +323,39 @@ struct known {
     double want[KNOWN_ROW];
 };
 
+/* Results of a call: arguments, and gradients of arguments. */
+struct results {
+    struct arg_set x, g;
+};
+static inline void results_add(struct results *to, int arg, int grad)
+{
+    set_add(grad ? &to->g : &to->x, arg);
+}
+static inline void results_remove(struct results *from, int arg, int grad)
+{
+    set_remove(grad ? &from->g : &from->x, arg);
+}
+/* Is it among these?  NULL: all are. */
+static inline int results_have(const struct results *some, int arg, int grad)
+{
+    return !some || set_has(grad ? &some->g : &some->x, arg);
+}
+
+/* A call that another one, a layer's, makes within, by the layer's tensors: what it reads and writes is there, but for
+ * gradients of what the layer saves, which it makes itself. */
+enum { MOST_WITHIN = 4 };
+struct layer_part {
+    struct call call; /* on the layer's backend, of the kernel that the layer runs, or NULL */
+    /* The layer's tensors that a tensor of it is: one below the other; or, of `beside`, side by side along the last
+     * axis. */
+    struct within {
+        int n, arg[MOST_WITHIN];
+    } of[MAX_ARGS];
+    struct arg_set beside;
+    struct results own; /* those of its results that are the layer's, or that it makes */
+    int makes; /* it is to run: others read the gradients that it makes of what the layer saves */
+};
+
 struct op {
     const char *name;
     const char *formula;
@@ -376,6 +409,8 @@ struct op {
     /* NULL, or the operation, of the same sizes and choices, that makes this one's first input of its
      * results, about: what is lost on the way is reported (round_trip.h). */
     const struct op *inverse;
+    /* NULL, or of a layer: part i of a call; 0: there are no more.  Those that make what others read come first. */
+    int (*part)(const struct call *f, int i, struct layer_part *to);
     int blas; /* the bits of a row of a matrix product may depend on its index */
     /* NULL, or what a composition of operators stores on the way, "z dz", which a kernel may store in
      * the storage type: noise has a bit for each (sites.h), and the reference says where. */

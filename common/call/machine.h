@@ -63,9 +63,8 @@ struct memory {
     int (*get)(struct context *x, void *here, const void *there, size_t bytes);
     int (*fill)(struct context *x, void *there, int byte, size_t bytes);
     int (*zero)(const struct call *f, void *to, size_t bytes); /* as a part of a pass */
-    /* to = a + b, n elements of a type in which its backends store tensors or gradients */
-    int (*add)(const struct call *f, enum dtype type, void *to, const void *a, const void *b,
-               int64_t n);
+    /* to = a + b, n elements of the type in which the call's backend stores tensors, or of that of wide ones */
+    int (*add)(const struct call *f, int wide, void *to, const void *a, const void *b, int64_t n);
 };
 
 /* How a pass is timed.  All functions are NULL where it is done when it returns, and timed by the

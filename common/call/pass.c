@@ -46,7 +46,7 @@ static int pass_and_add(const struct call *f)
     e = f->kernel->pass[BACKWARD](&c);
     for (int i = 0; !e && i < f->op->n_args; i++)
         if (call_accumulates(f, i))
-            e = m->add(f, (enum dtype)f->grad_type[i], f->grad[i], f->grad[i], c.grad[i],
+            e = m->add(f, grad_is_wide(f->op, i), f->grad[i], f->grad[i], c.grad[i],
                        op_count(f, i));
     return e;
 }

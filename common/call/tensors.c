@@ -85,12 +85,16 @@ static enum dtype tensor_type(const struct call *f, int arg)
                                                                 : f->backend->type;
 }
 
+int grad_is_wide(const struct op *o, int arg)
+{
+    return (o->arg[arg].flags & (WIDE | WIDE_GRAD)) != 0;
+}
+
 void call_types(struct call *f)
 {
     for (int i = 0; i < f->op->n_args; i++) {
-        int wide = f->op->arg[i].flags & (WIDE | WIDE_GRAD);
         f->type[i] = tensor_type(f, i);
-        f->grad_type[i] = wide ? f->backend->wide : f->backend->type;
+        f->grad_type[i] = grad_is_wide(f->op, i) ? f->backend->wide : f->backend->type;
     }
 }
 

@@ -198,8 +198,10 @@ struct whole bound_of_max(double bound);
  * (BIT_EXACT), the yardstick's. */
 const void *truth_wants(const struct truth *t, int arg, int grad);
 
-/* Every result of `got` against what it should be. */
+/* Every result of `got` against what it should be; or these. */
 int check_parity(const struct tensors *got, struct bounds *bounds, struct verdicts *list);
+int check_these(const struct tensors *got, struct bounds *bounds, const struct results *only,
+                struct verdicts *list);
 /* A result of a call, the values it has and the values it should have: doubles, or bytes. */
 struct tensor_pair {
     const struct call *call;

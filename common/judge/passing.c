@@ -32,8 +32,6 @@ static int is_stopped(const struct asking *a)
 
 /* ---- the answers ---- */
 
-#define X_OR_G_SET(r, grad) ((grad) ? &(r).g : &(r).x)
-
 static int add_line(struct lines *to, const char *text)
 {
     char **line = grow(to->line, to->n, sizeof *line);
@@ -68,7 +66,7 @@ struct results results_of(const struct call *f)
 
     FOR_RESULTS (f, i, grad)
         if (grad || f->op->arg[i].flags & OUT)
-            set_add(X_OR_G_SET(all, grad), i);
+            results_add(&all, i, grad);
     return all;
 }
 
@@ -79,7 +77,7 @@ static int all_same(const struct asking *a, const struct tensors *got, const str
 
     FOR_RESULTS (f, i, grad) {
         const struct tensor_pair pair = tensor_pair(f, i, grad, got, right);
-        if (set_has(X_OR_G_SET(*a->by, grad), i) && !pair_same(&pair))
+        if (results_have(a->by, i, grad) && !pair_same(&pair))
             return 0;
     }
     return 1;
@@ -94,7 +92,7 @@ static int seen_as(const struct asking *a, const struct tensors *got, const stru
     FOR_RESULTS (f, i, grad) {
         const struct tensor_pair pair = {f, i, grad, tensors_values(got, i, grad),
                                          truth_wants(a->b->truth, i, grad)};
-        if (within == 1 && set_has(X_OR_G_SET(*a->by, grad), i))
+        if (within == 1 && results_have(a->by, i, grad))
             within = is_within(&pair, a->b);
     }
     return within == 1 && all_same(a, got, right) ? HIDDEN : within;

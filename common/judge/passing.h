@@ -29,10 +29,6 @@ struct passing {
 /* The work of a pass, in FLOP, above which a run does not ask: it would be some 100 of them. */
 #define PASSING_WORK 1e9
 
-/* Results: arguments, and gradients of arguments. */
-struct results {
-    struct arg_set x, g;
-};
 /* The outputs and gradients of a call. */
 struct results results_of(const struct call *f);
 

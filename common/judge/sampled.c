@@ -196,13 +196,20 @@ static int check_result(const struct tensors *got, const struct call *f, struct 
     return failed ? -1 : 0;
 }
 
+/* Those of `only`, or all. */
+static int check_some(const struct tensors *got, const struct call *f, struct sampled *s,
+                      const struct results *only, struct verdicts *list)
+{
+    FOR_RESULTS (&s->call, i, grad)
+        if (results_have(only, i, grad) && check_result(got, f, s, i, grad, list))
+            return -1;
+    return 0;
+}
+
 int check_sampled(const struct tensors *got, const struct call *f, struct sampled *s,
                   struct verdicts *list)
 {
-    FOR_RESULTS (&s->call, i, grad)
-        if (check_result(got, f, s, i, grad, list))
-            return -1;
-    return 0;
+    return check_some(got, f, s, NULL, list);
 }
 
 int check_case(const struct judge *j, const struct call *f, const struct tensors *got,
@@ -211,7 +218,7 @@ int check_case(const struct judge *j, const struct call *f, const struct tensors
     struct bounds bounds;
 
     if (j->sampled)
-        return check_sampled(got, f, j->sampled, list);
+        return check_some(got, f, j->sampled, j->only, list);
     bounds_from(&bounds, f, j->truth);
-    return check_parity(got, &bounds, list);
+    return check_these(got, &bounds, j->only, list);
 }

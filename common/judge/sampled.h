@@ -59,12 +59,13 @@ int check_cut(const void *x, const struct sampled *s, int arg, int grad, struct 
               struct verdicts *list);
 
 /* What the kernels of a backend are judged by in one case: the truth of all elements, or, unless it
- * is NULL, a sample. */
+ * is NULL, a sample; and on which results, NULL: all. */
 struct judge {
     struct truth *truth;
     struct sampled *sampled;
+    const struct results *only;
 };
-/* Every result of `got` of the call f of a kernel. */
+/* These results of `got` of the call f of a kernel. */
 int check_case(const struct judge *j, const struct call *f, const struct tensors *got,
                struct verdicts *list);
 

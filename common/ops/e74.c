@@ -3,6 +3,7 @@
 #include "common/base/err.h"
 #include "common/call/contract.h"
 #include "common/ops/e74.h"
+#include "common/ops/e74_parts.h"
 
 /* ---- parameters ---- */
 
@@ -587,6 +588,7 @@ const struct op op_e74 = {
     .neutral = &layer_interval,
     .flops = layer_flops,
     .products = layer_products,
+    .part = e74_part,
     .blas = 1,
 };
 

@@ -117,9 +117,7 @@ int e74_block_forward(const struct call *f)
     links_of(f, &w, c);
     for (int i = 0; !e && i < LINKS; i++)
         e = call_pass(&c[i], FORWARD);
-    return e ? e
-             : f->backend->machine->memory.add(f, f->backend->type, a->out, a->x, w.projected,
-                                               count(f));
+    return e ? e : f->backend->machine->memory.add(f, 0, a->out, a->x, w.projected, count(f));
 }
 
 int e74_block_backward(const struct call *f)
@@ -132,8 +130,7 @@ int e74_block_backward(const struct call *f)
     links_of(f, &w, c);
     for (int i = LINKS - 1; !e && i >= 0; i--)
         e = call_pass(&c[i], BACKWARD);
-    return e ? e
-             : f->backend->machine->memory.add(f, f->backend->type, g->x, g->out, w.dx, count(f));
+    return e ? e : f->backend->machine->memory.add(f, 0, g->x, g->out, w.dx, count(f));
 }
 
 size_t e74_block_work(const struct call *f, enum pass p)

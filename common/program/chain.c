@@ -299,7 +299,8 @@ static void bind(struct sequence *c, int e, int *twin)
 
 static int add_to(const struct call *c, int arg, void *to, const void *more)
 {
-    return c->backend->machine->memory.add(c, call_type(c, arg, 1), to, to, more, op_count(c, arg));
+    return c->backend->machine->memory.add(c, grad_is_wide(c->op, arg), to, to, more,
+                                           op_count(c, arg));
 }
 
 /* To the gradient of an output that calls read comes the caller's. */
@@ -330,6 +331,14 @@ static int add_twins(const struct sequence *c, int e)
     return error;
 }
 
+static int look(const struct sequence *c, int e, int after)
+{
+    const struct program_watch *w = c->f->kernel ? c->f->kernel->data : NULL;
+    const struct entry *of = &c->entry[e];
+
+    return w ? w->look(w, of->step, of->pass, after, &of->call) : 0;
+}
+
 static int run(struct sequence *c)
 {
     int error = 0, twin = 0;
@@ -341,7 +350,9 @@ static int run(struct sequence *c)
     for (int e = 0; !error && e < c->n; e++) {
         const int back = c->entry[e].pass == BACKWARD;
         error = back ? add_upstream(c, e) : 0;
+        error = error ? error : look(c, e, 0);
         error = error ? error : call_pass(&c->entry[e].call, c->entry[e].pass);
+        error = error ? error : look(c, e, 1);
         error = error || !back ? error : add_twins(c, e);
     }
     return error;

@@ -179,3 +179,23 @@ const struct program *program_known(const char *name, const char *text, FILE *er
     pthread_mutex_unlock(&programs_lock);
     return p;
 }
+
+/* ---- the calls, one by one ---- */
+
+int program_calls(const struct op *o)
+{
+    return instance_of(o)->n_steps;
+}
+
+const struct call *program_call(const struct op *o, int i, char name[2 * MAX_NAME])
+{
+    const struct step *s = &instance_of(o)->step[i];
+
+    snprintf(name, 2 * MAX_NAME, "%s%s", s->block, s->line->result[0].value);
+    return &s->call;
+}
+
+int program_call_backs(const struct op *o, int i)
+{
+    return instance_of(o)->step[i].active;
+}

@@ -60,4 +60,22 @@ const char *program_text_of(const struct op *o);
 /* Is it a program's? */
 int is_program(const struct op *o);
 
+/* ---- its calls, one by one: of an operation that op_complete() has made ---- */
+
+int program_calls(const struct op *o);
+/* The i-th, from 0, in the order of forward: its sizes and choices, of no backend.  `name` becomes the block's and the
+ * first result's, "1.n". */
+const struct call *program_call(const struct op *o, int i, char name[2 * MAX_NAME]);
+/* Has it a backward pass here: is a gradient of its inputs asked for? */
+int program_call_backs(const struct op *o, int i);
+
+/* Who looks at the calls of a program's passes, as they run: before and after each one, with all its tensors where
+ * they are; backward also runs calls of forward, where tensors are made again.  What the machine has begun may be
+ * in flight (memory.get waits for it).  look() returns 0, or an error code of the machine, which ends the pass.
+ *
+ * A kernel of the program's operation, copied, with this as its data, runs with it. */
+struct program_watch {
+    int (*look)(const struct program_watch *w, int i, enum pass p, int after, const struct call *c);
+};
+
 #endif

@@ -161,7 +161,7 @@ static int time_full(const struct task *task, const struct backend *const *list,
         return 0;
     struct truth truth = result_truth(r);
     const int e =
-        truth_begin(&truth) || time_all(task, list, n, &(const struct judge){&truth, NULL});
+        truth_begin(&truth) || time_all(task, list, n, &(const struct judge){.truth = &truth});
 
     truth_end(&truth);
     return e ? -1 : 0;
@@ -249,7 +249,7 @@ static int grow_kernel(const struct run *c, struct point *p, struct result *r)
         return err_set("more than %d kernels", MAX_RAN);
     if (*g->stopped || g->n == MAX_POINTS)
         return 0;
-    const struct judge judge = {&p->truth, p->t.sampled ? &p->sampled : NULL};
+    const struct judge judge = {.truth = &p->truth, .sampled = p->t.sampled ? &p->sampled : NULL};
     int e = time_kernel(c, p->inputs, &judge, NULL, &ran, &r->verdicts);
     tensors_free(ran.t);
     if (!e && ran.outcome.runs[FORWARD])

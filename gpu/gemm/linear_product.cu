@@ -210,7 +210,7 @@ int linear_through(const struct call *f, const linear_workspace<T> &w)
             ? column_sums(f->context, db, w.sums, (const T *)g->y, (const T *)NULL, M, D)
             : column_sums(f->context, db, w.sums_of_sums, (const float *)w.sums,
                           (const float *)NULL, parts_of(M), D);
-    return e || !w.db ? e : f->backend->machine->memory.add(f, F32, g->b, g->b, db, D);
+    return e || !w.db ? e : f->backend->machine->memory.add(f, 1, g->b, g->b, db, D);
 }
 
 template <typename T>

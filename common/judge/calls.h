@@ -1,0 +1,41 @@
+/* calls.h - a program judged call by call.
+ *
+ * A model's gradients pass through many roundings, so that the bounds of the whole are wide: in bf16 some percent.
+ * Here each call, both passes, is held against the oracle by itself, on the tensors that it had before it; and a layer
+ * by the calls that it makes within (contract.h, struct layer_part): a weight's gradient that is off by 1e-3 is seen.  What
+ * backward reads must be what forward wrote, and what it makes again have the same bits; and a run whose calls are
+ * looked at must end in the bits of one that nobody looked at. */
+#ifndef CALLS_H
+#define CALLS_H
+
+#include "common/judge/sampled.h"
+#include "common/program/program.h"
+
+/* Of each call, its tensors as they were. */
+struct calls {
+    struct program_watch watch; /* the first member */
+    const struct call *f;       /* the program's, on a backend, of its kernel */
+    uint64_t seed;              /* of samples, where a call has much work */
+    struct verdicts *list;
+    struct seen *seen;
+    int failed; /* after err_set(), whose text is kept */
+    char why[400];
+};
+
+/* Nonzero after err_set(); to be ended in any case. */
+int calls_begin(struct calls *c, const struct call *f, uint64_t seed, struct verdicts *list);
+void calls_end(struct calls *c);
+
+/* A verdict for each result of each call, named by its line: "1.m.d_W_k"; and one for each result of `got`, of a run of
+ * f on its inputs, that has other bits where the calls are looked at.  Nonzero after err_set(). */
+int check_calls(const struct call *f, const struct tensors *got, uint64_t seed,
+                struct verdicts *list);
+/* The same run, looked at by `watch`, which is c's, or calls it. */
+int calls_run(struct calls *c, const struct program_watch *watch, const struct tensors *got);
+
+/* One call f of a kernel by its results in t, beside its inputs, gradients of outputs and initial gradients; `only` of
+ * these results, or all; of much work by a sample. */
+int check_call(const struct call *f, const struct tensors *t, const struct results *only,
+               uint64_t seed, struct verdicts *list);
+
+#endif

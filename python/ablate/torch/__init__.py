@@ -10,8 +10,8 @@ other arguments are the parameters that the shapes do not show.  Tensors are
 float32 or bfloat16, on the CPU also float64; those that the contract keeps in float32 (states,
 checkpoints) are that with bfloat16, too; those of bytes are uint8.  dtype="bf16" asks for the type
 of results where no input shows it.  The functions work with autograd, torch.compile, CUDA
-graphs, torch.utils.checkpoint and torch.autocast.  ablate.torch.nn has modules.  Nothing is
-compiled or tuned when a function is called.
+graphs, torch.utils.checkpoint and torch.autocast.  ablate.torch.nn has modules, and Program is a module of a
+program of calls.  Nothing is compiled or tuned when a function is called.
 
 `out`, a tensor for the only output or a dict by the outputs' names, is written and returned, as
 ablate.op() says: in place where it is the input that the output overwrites.  Such a call has no
@@ -32,7 +32,7 @@ from .._library import Error
 from .._table import OUTPUT
 from ._ops import OPERATORS
 
-__all__ = ["Error", "nn", *OPERATORS]
+__all__ = ["Error", "Program", "nn", *OPERATORS]
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -72,3 +72,4 @@ for _name in OPERATORS:
     globals()[_name] = _function(_name)
 
 from . import nn  # noqa: E402
+from ._program import Program  # noqa: E402

@@ -56,20 +56,21 @@ def _is_plain(tensors: Any) -> bool:
 class TensorPlan:
     """A plan with all that a call on tensors of one device needs."""
 
-    def __init__(self, name: str, plan: Plan, device: torch.device):
+    def __init__(self, all_: list[_table.Tensor], plan: Plan, device: torch.device):
+        """`all_`: those that the operation may have, in the order of arguments and results."""
         self.plan, self.device = plan, device
         spec = plan.tensors
         self.dtypes = [DTYPES[t.dtype] for t in spec]
         # The operator's results: shape, type, place in the call; outputs that are absent are empty.
         here = {t.name: i for i, t in enumerate(spec)}
-        outputs = [here.get(t.name) for t in _table.op_tensors(name) if t.role == OUTPUT]
+        outputs = [here.get(t.name) for t in all_ if t.role == OUTPUT]
         self.results = [((0,), torch.float32, None) if i is None else
                         (spec[i].shape, DTYPES[spec[i].dtype], i) for i in outputs + plan.saved]
         self.upstream_dtypes = [DTYPES[spec[i].grad_dtype] for i in plan.upstream]
         self.upstream = [[i for _, _, i in self.results].index(i) for i in plan.upstream]
         self.gradients = [(spec[i].shape, DTYPES[spec[i].grad_dtype], i) for i in plan.gradients]
         # Each input: its place in the call, and in the operator's arguments.
-        places = [t.name for t in _table.op_tensors(name) if t.role == INPUT]
+        places = [t.name for t in all_ if t.role == INPUT]
         self.given = [(i, places.index(plan.names[i])) for i in plan.inputs]
         # What backward reads: inputs by their place in the arguments, results by that in the results.
         made = {i: j for j, (_, _, i) in enumerate(self.results)}
@@ -188,8 +189,13 @@ def _plan(words: str, device: torch.device) -> TensorPlan:
     if device.type == "meta":  # shapes and types are the CPU's
         device = torch.device("cpu")
     dtype = words.partition(" dtype=")[2].split(" ")[0]
-    backend = backend_for(device.type, dtype)
-    return TensorPlan(words.split(" ")[0], Plan(words, backend, device.index or 0), device)
+    op, plan = words.split(" ")[0], Plan(words, backend_for(device.type, dtype), device.index or 0)
+    return TensorPlan(plan.tensors if is_program(op) else _table.op_tensors(op), plan, device)
+
+
+def is_program(op: str) -> bool:
+    """Is it a program's, program=FILE?  Its tensors follow from its sizes: none is absent in a call."""
+    return op.startswith("program=")
 
 
 def _device_of(tensors: Any) -> torch.device:
@@ -202,19 +208,84 @@ def _storage(inputs: list[torch.Tensor | None]) -> str:
     return next((NAMES[d] for d in (torch.bfloat16, torch.float64) if d in found), "fp32")
 
 
+def backward(words: str, read: list[torch.Tensor | None],
+             upstream: list[torch.Tensor | None]) -> list[torch.Tensor]:
+    """The gradients of the call of these words."""
+    return _run_back(_plan(words, _device_of((*read, *upstream))), read, upstream)
+
+
+def backward_fake(words: str, read: list[torch.Tensor | None],
+                  upstream: list[torch.Tensor | None]) -> list[torch.Tensor]:
+    """The same, in shapes and types."""
+    device = _device_of((*read, *upstream))
+    p = _plan(words, device)
+    return p.new(p.gradients, device)
+
+
+def _run_back(p: TensorPlan, read: Any, upstream: Any) -> list[torch.Tensor]:
+    plan = p.plan
+    pointers, gradients, keep = plan.nothing.copy(), plan.nothing.copy(), []
+    for i, t in zip(plan.read_back, read):
+        if t is None and plan.tensors[i].settled:
+            continue
+        t = p.zeros(i, 0) if t is None else _dense(plan.names[i], t)
+        keep.append(t)
+        pointers[i] = t.data_ptr()
+    for i, dtype, t in zip(plan.upstream, p.upstream_dtypes, upstream):
+        t = p.zeros(i, 1) if t is None else _dense("d_" + plan.names[i],
+                                                   t if t.dtype == dtype else t.to(dtype))
+        keep.append(t)
+        gradients[i] = t.data_ptr()
+    results = p.new(p.gradients, p.device, gradients)
+    p.run(BACKWARD, pointers, gradients)
+    return results
+
+
+def define(name: str, arguments: str, kernel: Callable[..., Any]) -> Any:
+    """Registers ablate::name, and returns it: `kernel(method, ...)` is that method of the Operator which the
+    arguments belong to, with the others before its own."""
+    LIBRARY.define(f"{name}({arguments}) -> Tensor[]")
+    for key in "CPU", "CUDA":
+        LIBRARY.impl(name, kernel("_forward"), key)
+    LIBRARY.impl(name, kernel("_autograd"), "Autograd")
+    for kind, key in ("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA"):
+        LIBRARY.impl(name, kernel("_autocast", kind), key)
+    library.register_fake(f"ablate::{name}", kernel("_fake"), lib=LIBRARY)
+    LIBRARY.impl(name, kernel("_refuse_transform"), "FuncTorchBatched")
+    return getattr(torch.ops.ablate, name).default
+
+
+def define_backward(name: str, arguments: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    """The same of ablate::name_backward(read, upstream, arguments)."""
+    name += "_backward"
+    LIBRARY.define(f"{name}(Tensor?[] read, Tensor?[] upstream, {arguments}) -> Tensor[]")
+    for key in "CPU", "CUDA":
+        LIBRARY.impl(name, run, key)
+    library.register_fake(f"ablate::{name}", fake, lib=LIBRARY)
+    return getattr(torch.ops.ablate, name).default
+
+
 class Operator:
     """The two operators of an operation."""
 
+    forward: Any  # of the tensors and the settings
+    backward: Any  # of what backward reads, the upstream gradients, and the call's words
+
     def __init__(self, name: str):
-        self.name = name
-        spec = _table.op_tensors(name)
+        self._set(name, name, _table.op_tensors(name))
+        inputs = ", ".join(f"Tensor? {n}" for n in self.inputs)
+        self.forward = define(name, f"{inputs}, str settings",
+                              lambda method, *first: functools.partial(getattr(self, method), *first))
+        if self.differentiable:
+            self.backward = define_backward(name, "str words", lambda r, u, words: backward(words, r, u),
+                                            lambda r, u, words: backward_fake(words, r, u))
+
+    def _set(self, name: str, op: str, spec: list[_table.Tensor]) -> None:
+        """All but the registered operators; `name` stands in messages, `op` in words."""
+        self.name, self.op = name, op
         self.inputs = [t.name for t in spec if t.role == INPUT]
         self.differentiable = any(t.has_gradient for t in spec)
         self._plans: dict[Any, TensorPlan] = {}
-        self._define()
-        self.forward = getattr(torch.ops.ablate, name).default
-        if self.differentiable:
-            self.backward = getattr(torch.ops.ablate, name + "_backward").default
         self._function, self._direct = self._make_functions() if self.differentiable else (None, None)
 
     # ---- plans ----
@@ -240,7 +311,7 @@ class Operator:
             if t.device != there[first].device:
                 raise Error(f"{n} is on {t.device}, {first} on {there[first].device}")
         shapes = {n: _Shape(t.shape) for n, t in there.items()}
-        words = words_for(_op(self.name, settings), shapes, dtype or _storage(inputs))
+        words = words_for(_op(self.op, settings), shapes, dtype or _storage(inputs))
         found = _plan(words, there[first].device)
         if not dtype:
             for t, want in zip(found.plan.tensors, found.dtypes):
@@ -370,37 +441,9 @@ class Operator:
         p.run(FORWARD, pointers, plan.nothing)
         return results
 
-    def _backward(self, read: list[torch.Tensor | None], upstream: list[torch.Tensor | None],
-                  words: str) -> list[torch.Tensor]:
-        return self._run_back(_plan(words, _device_of((*read, *upstream))), read, upstream)
-
-    def _run_back(self, p: TensorPlan, read: Any, upstream: Any) -> list[torch.Tensor]:
-        plan = p.plan
-        pointers, gradients, keep = plan.nothing.copy(), plan.nothing.copy(), []
-        for i, t in zip(plan.read_back, read):
-            if t is None and plan.tensors[i].settled:
-                continue
-            t = p.zeros(i, 0) if t is None else _dense(plan.names[i], t)
-            keep.append(t)
-            pointers[i] = t.data_ptr()
-        for i, dtype, t in zip(plan.upstream, p.upstream_dtypes, upstream):
-            t = p.zeros(i, 1) if t is None else _dense("d_" + plan.names[i],
-                                                       t if t.dtype == dtype else t.to(dtype))
-            keep.append(t)
-            gradients[i] = t.data_ptr()
-        results = p.new(p.gradients, p.device, gradients)
-        p.run(BACKWARD, pointers, gradients)
-        return results
-
     def _fake(self, *arguments: Any) -> list[torch.Tensor]:
         p = self.plan(arguments[:-1], arguments[-1])
         return p.new(p.results, _device_of(arguments[:-1]))
-
-    def _fake_backward(self, read: list[torch.Tensor | None], upstream: list[torch.Tensor | None],
-                       words: str) -> list[torch.Tensor]:
-        device = _device_of((*read, *upstream))
-        p = _plan(words, device)
-        return p.new(p.gradients, device)
 
     def _autograd(self, *arguments: Any) -> list[torch.Tensor]:
         given = arguments[:-1]
@@ -448,25 +491,7 @@ class Operator:
         raise Error(f"{self.name} is not supported by the transforms of torch.func (grad, jvp, "
                     "vmap, ...): use backward() or torch.autograd.grad")
 
-    # ---- registration ----
-
-    def _define(self) -> None:
-        inputs = ", ".join(f"Tensor? {n}" for n in self.inputs)
-        LIBRARY.define(f"{self.name}({inputs}, str settings) -> Tensor[]")
-        for key in "CPU", "CUDA":
-            LIBRARY.impl(self.name, self._forward, key)
-        LIBRARY.impl(self.name, self._autograd, "Autograd")
-        for kind, key in ("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA"):
-            LIBRARY.impl(self.name, functools.partial(self._autocast, kind), key)
-        library.register_fake(f"ablate::{self.name}", self._fake, lib=LIBRARY)
-        LIBRARY.impl(self.name, self._refuse_transform, "FuncTorchBatched")
-        if not self.differentiable:
-            return
-        back = self.name + "_backward"
-        LIBRARY.define(f"{back}(Tensor?[] read, Tensor?[] upstream, str words) -> Tensor[]")
-        for key in "CPU", "CUDA":
-            LIBRARY.impl(back, self._backward, key)
-        library.register_fake(f"ablate::{back}", self._fake_backward, lib=LIBRARY)
+    # ---- autograd ----
 
     def _make_functions(self) -> tuple[Any, Any]:
         """The outer autograd.Functions: for the dispatcher, from the operator's arguments to all its
@@ -529,7 +554,7 @@ class Operator:
             return [None] * len(p.back)
         read = read[:len(p.read_back)]
         if _is_plain((*read, *upstream)):
-            found = self._run_back(p, read, upstream)
+            found = _run_back(p, read, upstream)
         else:
             found = self.backward(list(read), upstream, p.plan.words)
         for j, dtype in p.casts:

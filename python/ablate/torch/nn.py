@@ -11,6 +11,17 @@ from .._table import INPUT
 from ._ops import OPERATORS
 
 
+def draw(name: str, p: torch.Tensor) -> None:
+    """Draw a parameter of that name in a contract: a matrix from N(0, 1/columns); the weights of a norm
+    are 1, biases, and numbers that are not real, 0."""
+    if p.dim() > 1 and p.is_floating_point():
+        torch.nn.init.normal_(p, std=p.shape[-1] ** -0.5)
+    elif name == "w" or name.startswith(("w_", "g_")):
+        torch.nn.init.ones_(p)
+    else:
+        torch.nn.init.zeros_(p)
+
+
 class Layer(torch.nn.Module):
     """An operation as a layer.  Its inputs but x and the initial states are parameters: matrices are
     drawn from N(0, 1/columns), biases are 0, the weights of a norm 1.  Sizes and choices are
@@ -47,12 +58,7 @@ class Layer(torch.nn.Module):
     def reset_parameters(self) -> None:
         """Draw the parameters anew."""
         for name, p in self.named_parameters():
-            if p.dim() > 1:
-                torch.nn.init.normal_(p, std=p.shape[-1] ** -0.5)
-            elif name.startswith("w_") or name.startswith("g_"):
-                torch.nn.init.ones_(p)
-            else:
-                torch.nn.init.zeros_(p)
+            draw(name, p)
 
     def extra_repr(self) -> str:
         return self._settings

@@ -32,22 +32,23 @@ static const struct {
 } models[] = {
     {"e74, all of its weights",
      "  m = e74 n heads=2 n_state=4 proj=full z_mod=full state=full checkpoint_interval=4\n", "",
-     ""},
+     "batch=3"},
     {"e74, low rank", "  m = e74 n heads=2 n_state=6 rank=2 state=lowrank V0=V nonlin=rmsnorm\n",
-     "V [batch, 2, 6, 2]\n", ""},
+     "V [batch, 2, 6, 2]\n", "batch=3"},
     {"e74, tied", "  m = e74 n heads=2 n_state=4 proj=tied_kvq state=diagonal nonlin=linear\n", "",
-     ""},
+     "batch=3"},
     {"e74_cell, low rank",
      "  k = linear n dim_out=8\n  v = linear n dim_out=8\n  q = linear n dim_out=8\n"
      "  m = e74_cell k v q heads=2 n_state=4 rank=2 state=lowrank V0=V\n",
-     "V [batch, 2, 4, 2]\n", ""},
-    {"e74_block", "  m = e74_block n heads=2 n_state=4 proj=full\n", "", ""},
+     "V [batch, 2, 4, 2]\n", "batch=3"},
+    {"e74_block", "  m = e74_block n heads=2 n_state=4 proj=full\n", "", "batch=3"},
     {"e74_block, low rank", "  m = e74_block n n_state=6 rank=2 state=lowrank V0=V\n",
-     "V [batch, 1, 6, 2]\n", ""},
+     "V [batch, 1, 6, 2]\n", "batch=3"},
     {"dual memory e23",
-     "  m = dual_memory n preset=e23 tape=shared dim=8 slots=3 checkpoint_interval=4\n", "", ""},
-    {"dual memory e29b", "  m = dual_memory n preset=e29b dim=8 slots=3\n", "", ""},
-    {"dual memory e29c", "  m = dual_memory n preset=e29c dim=8 slots=3\n", "", ""},
+     "  m = dual_memory n preset=e23 tape=shared dim=8 slots=3 checkpoint_interval=4\n", "",
+     "batch=3"},
+    {"dual memory e29b", "  m = dual_memory n preset=e29b dim=8 slots=3\n", "", "batch=3"},
+    {"dual memory e29c", "  m = dual_memory n preset=e29c dim=8 slots=3\n", "", "batch=3"},
     {"attention",
      "  b = transpose n batch=1 width=width\n"
      "  q = linear b dim_out=12 bias=yes\n"
@@ -58,9 +59,9 @@ static const struct {
      "  t = rope r heads=1\n"
      "  a = attention s t v heads=2 kv_heads=1 dim_v=10 mask=causal sink=yes\n"
      "  m = transpose a batch=1 width=20\n",
-     "", ""},
+     "", "batch=3"},
     {"an adapter, made again", "  l = layernorm n\n  m = lora l rank=3 dim_out=8\n", "",
-     " recompute=1"},
+     "recompute=1"},
 };
 
 /* A program with sizes, on a backend, and a run of it. */
@@ -78,16 +79,16 @@ static void model_free(struct model *m)
 }
 
 /* Nonzero after err_set(); to be freed in any case. */
-static int model_new(struct model *m, const struct backend *b, int i)
+static int model_new(struct model *m, const struct backend *b, const char *given, const char *lines,
+                     const char *words)
 {
-    char text[3000], all[100];
+    char text[3000];
     struct call f;
 
     *m = (struct model){.p = NULL};
-    snprintf(text, sizeof text, "%s%s%s%s", models[i].given, HEAD, models[i].lines, TAIL);
-    snprintf(all, sizeof all, "batch=3%s", models[i].words);
+    snprintf(text, sizeof text, "%s%s%s%s", given, HEAD, lines, TAIL);
     m->p = program_read("model", text, stdout);
-    if (!m->p || cases_one(program_op(m->p), all, &f))
+    if (!m->p || cases_one(program_op(m->p), words, &f))
         return -1;
     m->call = call_here(&f, b, op_kernel(f.op, b, 0));
     m->inputs = tensors_new(&m->call);
@@ -104,7 +105,8 @@ static void right(const struct backend *b, int i)
 {
     struct verdicts list = {0};
     struct model m;
-    const int e = model_new(&m, b, i) || check_calls(&m.call, m.got, 1, &list);
+    const int e = model_new(&m, b, models[i].given, models[i].lines, models[i].words) ||
+                  check_calls(&m.call, m.got, 1, &list);
 
     ok(!e && list.n > 20 && !verdicts_failed(&list, 0),
        "%s: %s, call by call: %d results of %d calls", b->name, models[i].name, list.n,
@@ -114,6 +116,63 @@ static void right(const struct backend *b, int i)
     for (int v = 0; v < list.n; v++)
         if (!list.v[v].pass)
             print_verdict(&list.v[v]);
+    verdicts_free(&list);
+    model_free(&m);
+}
+
+/* ---- large ones ---- */
+
+/* Width 512, 1024 steps: products by samples and random sums of all elements. */
+static const struct {
+    const char *name, *lines;
+} large[] = {
+    {"e74 full tanh", "  m = e74 n heads=8 n_state=64 state=full proj=full nonlin=tanh\n"},
+    {"e74 diagonal rmsnorm", "  m = e74 n heads=8 n_state=64 state=diagonal nonlin=rmsnorm\n"},
+    {"attention and an MLP", "  b = transpose n batch=1 width=width\n"
+                             "  q = linear b dim_out=width\n"
+                             "  k = linear b dim_out=width\n"
+                             "  v = linear b dim_out=width\n"
+                             "  a = attention q k v heads=4 mask=causal\n"
+                             "  c = transpose a batch=1 width=width\n"
+                             "  y = linear c dim_out=width\n"
+                             "  z = add n y\n"
+                             "  g = linear z dim_out=1024\n"
+                             "  u = linear z dim_out=1024\n"
+                             "  m = swiglu g u\n"},
+};
+
+static int count_of(const struct verdicts *list, const char *check)
+{
+    int n = 0;
+    for (int i = 0; i < list->n; i++)
+        n += strcmp(list->v[i].check, check) == 0;
+    return n;
+}
+
+static void by_sample(const struct backend *b, int i)
+{
+    struct verdicts list = {0};
+    struct model m;
+    const double began = omp_get_wtime();
+    int e = model_new(&m, b, "", large[i].lines,
+                      "width=512 steps=1024 batch=1 vocabulary=256 blocks=1");
+    struct calls c = {.failed = 0};
+
+    e = e || calls_begin(&c, &m.call, 1, &list);
+    c.much = 1e9;
+    e = e || calls_run(&c, &c.watch, m.got);
+    const int sums = count_of(&list, "products");
+    ok(!e && sums >= 4 && !verdicts_failed(&list, 0),
+       "%s: %s, width 512, 1024 steps, call by call: %d results, of %d all elements by random sums",
+       b->name, large[i].name, list.n - sums, sums);
+    printf("# %.1f s\n", omp_get_wtime() - began);
+    if (e)
+        printf("# %s\n", err_text());
+    for (int v = 0; v < list.n; v++)
+        if (!list.v[v].pass || list.v[v].unjudged)
+            print_verdict(&list.v[v]);
+    if (!e)
+        calls_end(&c);
     verdicts_free(&list);
     model_free(&m);
 }
@@ -220,7 +279,7 @@ static void plants(const struct backend *b, int i)
     struct model m;
     char line[2 * MAX_NAME];
 
-    if (model_new(&m, b, i)) {
+    if (model_new(&m, b, models[i].given, models[i].lines, models[i].words)) {
         ok(0, "%s: %s: %s", b->name, models[i].name, err_text());
         model_free(&m);
         return;
@@ -267,8 +326,11 @@ static void all_kinds(const struct backend *b)
     n_kinds = 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const int is_large = argc > 1 && strcmp(argv[1], "--large") == 0;
+    const int threads = omp_get_max_threads();
+
     omp_set_num_threads(1);
     for (const struct backend *const *b = backends(); *b; b++) {
         const char *why = backend_unavailable(here(), *b);
@@ -283,6 +345,13 @@ int main(void)
         }
         if (!why && *b != &ref64)
             all_kinds(*b);
+        omp_set_num_threads(threads);
+        for (size_t i = 0; i < COUNT(large); i++)
+            if (why)
+                skip(why, "%s: %s, width 512", (*b)->name, large[i].name);
+            else if (is_large || (is_judged(*b) && !emulated(*b)))
+                by_sample(*b, (int)i);
+        omp_set_num_threads(1);
     }
     return done();
 }

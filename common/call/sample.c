@@ -85,16 +85,21 @@ int sample_all(const struct call *f)
     return sampled == all;
 }
 
-int sample_worthwhile(const struct call *f)
+double sample_work(const struct call *f)
 {
-    static const double MUCH = 2e10, OF_BYTE = 8, OF_SPECIAL = 20; /* FLOPs */
+    static const double OF_BYTE = 8, OF_SPECIAL = 20; /* FLOPs */
     const struct call oracle = call_on(f, &ref64, NULL, NULL);
     double work = 0;
 
     for (enum pass p = FORWARD; p < op_passes(f->op); p++)
         work += f->op->flops(f, p) + OF_BYTE * op_bytes(&oracle, p) +
                 (f->op->specials ? OF_SPECIAL * f->op->specials(f, p) : 0);
-    return work > MUCH && sample_all(f);
+    return work;
+}
+
+int sample_worthwhile(const struct call *f)
+{
+    return sample_work(f) > SAMPLE_MUCH && (sample_all(f) || f->op->kernels);
 }
 
 /* ---- which rows ---- */

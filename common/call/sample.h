@@ -35,8 +35,11 @@ void sample_all_axes(const struct call *f, const struct sample *s, char axes[ALL
 /* Can a result of the call be sampled?  Can all of them? */
 int sample_some(const struct call *f);
 int sample_all(const struct call *f);
-/* Is the oracle's work on the whole case so much that it is sampled unless asked otherwise: FLOPs,
- * bytes moved and special functions, beyond some seconds of a core; and can all of its results be?
+/* The oracle's work on the whole case: FLOPs, bytes moved and special functions, as FLOPs. */
+double sample_work(const struct call *f);
+#define SAMPLE_MUCH 2e10
+/* Is that so much that it is sampled unless asked otherwise, beyond some seconds of a core; and can all of its results be, or
+ * is it a program, whose calls are judged one by one?
  * Counted from the contract, so the same on every machine. */
 int sample_worthwhile(const struct call *f);
 

@@ -19,16 +19,17 @@ struct seen {
 
 /* ---- one call ---- */
 
-int check_call(const struct call *f, const struct tensors *t, const struct results *only,
-               uint64_t seed, struct verdicts *list)
+/* Its results in t, beside its inputs, gradients of outputs and initial gradients; `only` of these results. */
+static int check_call(struct calls *c, const struct call *f, const struct tensors *t,
+                      const struct results *only)
 {
     struct sampled s = {.n_cuts = 0};
     struct truth truth = {.oracle = NULL};
-    const int few = sample_worthwhile(f);
-    int e = few ? sampled_find(&s, f, t, seed) : truth_find(&truth, f, t);
+    const int few = sample_work(f) > c->much && sample_all(f);
+    int e = few ? sampled_find(&s, f, t, c->seed) : truth_find(&truth, f, t);
     const struct judge j = {&truth, few ? &s : NULL, only};
 
-    e = e || check_case(&j, f, t, list);
+    e = e || check_case(&j, f, t, c->list);
     sampled_free(&s);
     truth_free(&truth);
     return e ? -1 : 0;
@@ -41,7 +42,8 @@ static void name_verdicts(struct verdicts *list, int from, const char *name)
         char tensor[sizeof list->v[i].tensor] = "";
         append(tensor, sizeof tensor, "%s.%s", name, list->v[i].tensor);
         memcpy(list->v[i].tensor, tensor, sizeof tensor);
-        list->v[i].check = "call";
+        if (strcmp(list->v[i].check, "parity") == 0)
+            list->v[i].check = "call";
     }
 }
 
@@ -176,12 +178,13 @@ static void name_as_layer(const struct inside *w, struct verdicts *list, int fro
     }
 }
 
-static int check_part(struct inside *w, const char *name, uint64_t seed, struct verdicts *list)
+static int check_part(struct calls *c, struct inside *w, const char *name)
 {
+    struct verdicts *list = c->list;
     w->own = part_tensors(w);
     int e = !w->own || (w->part.makes && make_within(w, name, list));
     const int from = list->n;
-    e = e || check_call(&w->part.call, w->own, &w->part.own, seed, list);
+    e = e || check_call(c, &w->part.call, w->own, &w->part.own);
     name_as_layer(w, list, from);
     name_verdicts(list, from, name);
     tensors_free(w->own);
@@ -189,21 +192,21 @@ static int check_part(struct inside *w, const char *name, uint64_t seed, struct 
 }
 
 /* Part for part, and what is no part's as a whole. */
-static int check_layer(const struct call *f, struct seen *s, const struct results *only,
-                       uint64_t seed, struct verdicts *list)
+static int check_layer(struct calls *c, struct seen *s)
 {
+    const struct call *f = &s->call;
     struct inside w = {.layer = f, .t = s->t};
-    struct results left = *only;
+    struct results left = s->there;
     int e = 0;
 
     for (int i = 0; !e && f->op->part(f, i, &w.part); i++) {
         leave_own(&w, &left);
-        e = check_part(&w, s->name, seed, list);
+        e = check_part(c, &w, s->name);
     }
-    const int from = list->n;
+    const int from = c->list->n;
     if (!e && (set_any(&left.x) || set_any(&left.g)))
-        e = check_call(f, s->t, &left, seed, list);
-    name_verdicts(list, from, s->name);
+        e = check_call(c, f, s->t, &left);
+    name_verdicts(c->list, from, s->name);
     return e;
 }
 
@@ -215,8 +218,8 @@ static int check_seen(struct calls *c, struct seen *s)
     int e = 0;
 
     if (s->call.op->part && set_any(&s->there.g))
-        return check_layer(&s->call, s, &s->there, c->seed, c->list);
-    e = check_call(&s->call, s->t, &s->there, c->seed, c->list);
+        return check_layer(c, s);
+    e = check_call(c, &s->call, s->t, &s->there);
     name_verdicts(c->list, from, s->name);
     return e;
 }
@@ -337,7 +340,8 @@ int calls_begin(struct calls *c, const struct call *f, uint64_t seed, struct ver
 {
     const int n = program_calls(f->op);
 
-    *c = (struct calls){.watch = {look}, .f = f, .seed = seed, .list = list};
+    *c = (struct calls){
+        .watch = {look}, .f = f, .seed = seed, .much = SAMPLE_MUCH / (n + 1), .list = list};
     c->seen = calloc(n + 1, sizeof *c->seen);
     if (!c->seen)
         return err_set("no memory for %d calls", n);
@@ -371,6 +375,13 @@ int calls_run(struct calls *c, const struct program_watch *watch, const struct t
     }
     tensors_free(t);
     return e ? -1 : 0;
+}
+
+int check_ran(const struct judge *j, const struct call *f, const struct tensors *got,
+              struct verdicts *list)
+{
+    return j->sampled && is_program(f->op) ? check_calls(f, got, j->sampled->seed, list)
+                                           : check_case(j, f, got, list);
 }
 
 int check_calls(const struct call *f, const struct tensors *got, uint64_t seed,

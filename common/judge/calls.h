@@ -15,7 +15,8 @@
 struct calls {
     struct program_watch watch; /* the first member */
     const struct call *f;       /* the program's, on a backend, of its kernel */
-    uint64_t seed;              /* of samples, where a call has much work */
+    uint64_t seed;              /* of samples */
+    double much; /* the work (sample_work()) from which on a call is judged by a sample */
     struct verdicts *list;
     struct seen *seen;
     int failed; /* after err_set(), whose text is kept */
@@ -30,12 +31,10 @@ void calls_end(struct calls *c);
  * f on its inputs, that has other bits where the calls are looked at.  Nonzero after err_set(). */
 int check_calls(const struct call *f, const struct tensors *got, uint64_t seed,
                 struct verdicts *list);
+/* check_case(), or of a program that is too large for that (j->sampled) check_calls(). */
+int check_ran(const struct judge *j, const struct call *f, const struct tensors *got,
+              struct verdicts *list);
 /* The same run, looked at by `watch`, which is c's, or calls it. */
 int calls_run(struct calls *c, const struct program_watch *watch, const struct tensors *got);
-
-/* One call f of a kernel by its results in t, beside its inputs, gradients of outputs and initial gradients; `only` of
- * these results, or all; of much work by a sample. */
-int check_call(const struct call *f, const struct tensors *t, const struct results *only,
-               uint64_t seed, struct verdicts *list);
 
 #endif

@@ -385,7 +385,10 @@ static void sample_line(struct report *p, const struct result *r)
     const char *head = "; all elements of";
 
     sample_all_axes(f, &r->sampled->sample, axes);
-    if (*axes)
+    if (f->op->kernels)
+        snprintf(rows, sizeof rows,
+                 "call by call, those of much work by a sample (seed %" PRIu64 ")", r->trial->seed);
+    else if (*axes)
         snprintf(rows, sizeof rows, "by sample of %s (seed %" PRIu64 ")",
                  sample_text(f, &r->sampled->sample, axes, text, sizeof text), r->trial->seed);
     else

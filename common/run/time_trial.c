@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/judge/calls.h"
 #include "common/run/goals.h"
 #include "common/run/time_trial.h"
 
@@ -40,7 +41,7 @@ static int time_kernel(const struct run *c, const struct tensors *inputs, const 
     int judged = list->n;
 
     if (ran_new(ran, c, inputs, reused) || run_watched(c, ran) ||
-        check_case(judge, &c->call, ran->t, list))
+        check_ran(judge, &c->call, ran->t, list))
         return -1;
     if (verdicts_failed(list, judged))
         ran->outcome = (struct outcome){.peak = ran->outcome.peak, .used = ran->outcome.used};

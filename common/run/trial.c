@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/judge/calls.h"
 #include "common/run/time_trial.h"
 #include "common/run/trial.h"
 
@@ -47,6 +48,11 @@ static int judge(const struct task *task, const struct ran *ran, struct truth *t
     if (checks & CHECK_PARITY && ran != &r->ran[YARDSTICK] &&
         check_parity(ran->t, &bounds, &r->verdicts))
         return -1;
+    if (checks & CHECK_PARITY && ran != &r->ran[YARDSTICK] && is_program(ran->call.op)) {
+        task->step("its calls", task->data);
+        if (check_calls(&ran->call, ran->t, task->t->seed, &r->verdicts))
+            return -1;
+    }
     if (!(checks & CHECK_PROPERTIES))
         return 0;
     task->step("properties", task->data);
@@ -175,8 +181,9 @@ static int run_sampled(const struct task *task)
     if (!e && judged && !*task->stop && task->x->checks & CHECK_PARITY) {
         task->step("references, on a sample", task->data);
         e = result_sample(r);
+        const struct judge j = {.sampled = r->sampled};
         for (int i = YARDSTICK + 1; !e && i < r->n_ran; i++)
-            e = check_sampled(r->ran[i].t, &r->ran[i].call, r->sampled, &r->verdicts);
+            e = check_ran(&j, &r->ran[i].call, r->ran[i].t, &r->verdicts);
     }
     return !e && *task->stop ? err_set("interrupted") : e;
 }

@@ -402,7 +402,7 @@ enum { EMPTY_GRAPH = -1 };
 
 #ifdef CUDA_EMULATE
 
-static int (*const record)(const struct call *, enum pass, void **) = NULL;
+static int (*const record)(const struct pass_of *, int, void **) = NULL;
 static int (*const replay)(struct context *, void *) = NULL;
 static void (*const forget)(void *) = NULL;
 static struct launches (*const launches)(const void *) = NULL;
@@ -411,13 +411,17 @@ static const double WARM_UP = 0;
 
 #else
 
-/* Captures all kernels, GEMMs and copies of a pass.  A call that cannot be captured (an allocation,
+/* Captures all kernels, GEMMs and copies of passes.  A call that cannot be captured (an allocation,
  * a synchronisation) fails. */
-static int capture(const struct call *f, enum pass p, cudaGraph_t *graph)
+static int capture(const struct pass_of *list, int n, cudaGraph_t *graph)
 {
-    CUDA(cudaStreamBeginCapture(gpu_stream(f), cudaStreamCaptureModeThreadLocal));
-    int e = call_pass(f, p);
-    int ended = cudaStreamEndCapture(gpu_stream(f), graph);
+    const cudaStream_t stream = gpu_stream(list->call);
+    int e = 0;
+
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; !e && i < n; i++)
+        e = call_pass(list[i].call, list[i].pass);
+    int ended = cudaStreamEndCapture(stream, graph);
     return e ? e : ended;
 }
 
@@ -444,11 +448,12 @@ static void forget(void *recorded)
     free(r);
 }
 
-static int record(const struct call *f, enum pass p, void **recorded)
+static int record(const struct pass_of *list, int n, void **recorded)
 {
+    const struct call *f = list->call;
     cudaGraph_t graph = NULL;
     struct recorded *r = (struct recorded *)calloc(1, sizeof *r);
-    int e = r ? capture(f, p, &graph) : cudaErrorMemoryAllocation;
+    int e = r ? capture(list, n, &graph) : cudaErrorMemoryAllocation;
 
     if (!e)
         e = instantiate(f, graph, &r->ready);

@@ -99,7 +99,8 @@ static void refused(int (*pass)(const struct call *), const char *what)
     struct call f = {};
     void *recorded = NULL;
     f.backend = gpu, f.kernel = &kernel, f.context = context_of(here(), gpu);
-    int e = gpu->machine->timing.record(&f, FORWARD, &recorded);
+    const struct pass_of forward = {&f, FORWARD};
+    int e = gpu->machine->timing.record(&forward, 1, &recorded);
     ok(e && !recorded, "a pass that %s cannot be recorded: %s", what, gpu->machine->strerror(e));
     ok(!backend_unavailable(here(), gpu), "the device is there after it");
 }

@@ -42,10 +42,11 @@ static int direct_start(struct context *x)
     return 0;
 }
 
-static int record(const struct call *f, enum pass p, void **to)
+static int record(const struct pass_of *list, int n, void **to)
 {
-    the_call = f;
-    the_pass = p;
+    the_call = list->call;
+    the_pass = list->pass;
+    fails |= n != 1;
     recorded++;
     *to = &the_pass;
     return fails;

@@ -67,16 +67,22 @@ struct memory {
     int (*add)(const struct call *f, int wide, void *to, const void *a, const void *b, int64_t n);
 };
 
+/* A pass of a call whose tensors are placed. */
+struct pass_of {
+    const struct call *call;
+    enum pass pass;
+};
+
 /* How a pass is timed.  All functions are NULL where it is done when it returns, and timed by the
  * clock of the host. */
 struct timekeeping {
     /* Begin timing, caches as stated; wait until all is done. */
     int (*start)(struct context *x);
     int (*stop)(struct context *x, double *seconds);
-    /* Records the launches of a pass that has run before (on a GPU as a CUDA graph), without
-     * running them.  replay() starts them all at once, so that the time has no gaps between
-     * launches.  If all three are NULL, a pass is timed without a recording. */
-    int (*record)(const struct call *f, enum pass p, void **recorded);
+    /* Records the launches of n passes that have run before, one after the other, all in one context (on a GPU
+     * as one CUDA graph), without running them.  replay() starts them all at once, so that the time has no
+     * gaps between launches.  If all three are NULL, a pass is timed without a recording. */
+    int (*record)(const struct pass_of *list, int n, void **recorded);
     int (*replay)(struct context *x, void *recorded);
     void (*forget)(void *recorded);
     struct launches (*launches)(const void *recorded); /* or is NULL */

@@ -606,7 +606,7 @@ static int run_times(const struct run *c, const struct call *f, enum pass p,
         if (e)
             return e;
         out->no_graph[p] = median_of(seconds, n);
-        e = c->call.backend->machine->timing.record(f, p, &recorded);
+        e = c->call.backend->machine->timing.record(&(const struct pass_of){f, p}, 1, &recorded);
         if (e)
             return run_failed(c, p, ", cannot be recorded as a graph", e);
         if (c->call.backend->machine->timing.launches)

@@ -1,0 +1,232 @@
+/* A model's two passes as one recording: the bits of the passes one after the other, and the time beside the sum of
+ * its calls' own, each recorded by itself on the same tensors.  Where the machine records nothing: the bits alone. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/program/program.h"
+#include "tests/suite.h"
+
+/* examples/language_model.py */
+#define MODEL                                                                                      \
+    "vocabulary = 256\nwidth = 256\nsteps = 1024\nbatch = 16\nblocks = 2\n"                        \
+    "token [steps, batch]\ntarget [steps, batch]\n"                                                \
+    "x = embedding token\n"                                                                        \
+    "repeat blocks\n"                                                                              \
+    "  n = rmsnorm x\n"                                                                            \
+    "  m = e74 n heads=4 n_state=64 state=full nonlin=%s\n"                                        \
+    "  o = linear m dim_out=width\n"                                                               \
+    "  x = add x o\n"                                                                              \
+    "f = rmsnorm x\n"                                                                              \
+    "logits = linear f W=x.E\n"                                                                    \
+    "loss = cross_entropy logits target\n"
+
+/* A call with memory on its backend. */
+struct placed {
+    struct call call;
+    const struct tensors *inputs;
+};
+
+static const struct memory *memory_of(const struct placed *p)
+{
+    return &p->call.backend->machine->memory;
+}
+
+/* A tensor, or its gradient, with the inputs' values where they have some. */
+static int place(struct placed *p, int arg, int grad)
+{
+    struct call *f = &p->call;
+    const enum dtype type = call_type(f, arg, grad);
+    const int64_t n = op_count(f, arg);
+    const unsigned given = grad ? OUT : IN;
+    void **to = &(grad ? f->grad : f->arg)[arg];
+
+    if (!n || (grad && !(f->op->arg[arg].flags & DIFF)))
+        return 0;
+    *to = memory_of(p)->alloc(f->context, n * types[type].bytes);
+    if (!*to)
+        return err_set("no memory for %s", f->op->arg[arg].name);
+    return f->op->arg[arg].flags & given
+               ? values_put(f, type, *to, tensors_values(p->inputs, arg, grad), n)
+               : 0;
+}
+
+static int place_all(struct placed *p)
+{
+    size_t work = 0;
+    int e = 0;
+
+    for (int i = 0; !e && i < p->call.op->n_args; i++)
+        e = place(p, i, 0) || place(p, i, 1);
+    for (enum pass q = FORWARD; q < N_PASSES; q++)
+        work = fmax(work, op_work(&p->call, q));
+    p->call.work = e ? NULL : memory_of(p)->alloc(p->call.context, work + 1);
+    return e || p->call.work ? e : err_set("no memory for a workspace");
+}
+
+static void release(struct placed *p)
+{
+    for (int i = 0; i < p->call.op->n_args; i++) {
+        memory_of(p)->free(p->call.context, p->call.arg[i]);
+        memory_of(p)->free(p->call.context, p->call.grad[i]);
+    }
+    memory_of(p)->free(p->call.context, p->call.work);
+}
+
+/* ---- times ---- */
+
+enum { TIMES = 21 };
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The median seconds of these passes as one recording; negative: they cannot be recorded, or run. */
+static double time_of(const struct pass_of *list, int n)
+{
+    const struct timekeeping *t = &list->call->backend->machine->timing;
+    struct context *x = list->call->context;
+    double seconds[TIMES];
+    void *recorded = NULL;
+    int e = t->record(list, n, &recorded);
+
+    for (int i = 0; !e && i < 5; i++)
+        e = t->replay(x, recorded);
+    for (int i = 0; !e && i < TIMES; i++)
+        e = t->start(x) || t->replay(x, recorded) || t->stop(x, &seconds[i]);
+    if (recorded)
+        t->forget(recorded);
+    qsort(seconds, TIMES, sizeof *seconds, by_size);
+    return e ? -1 : seconds[TIMES / 2];
+}
+
+/* The sum of its calls' own times. */
+struct sum {
+    struct program_watch watch; /* the first member */
+    double seconds[N_PASSES];
+    int n, failed;
+};
+
+static int add_time(const struct program_watch *w, int i, enum pass p, int after,
+                    const struct call *f)
+{
+    struct sum *s = (struct sum *)(void *)(uintptr_t)w;
+    const struct pass_of one = {f, p};
+
+    (void)i;
+    if (!after)
+        return 0;
+    const double seconds = time_of(&one, 1);
+    s->failed |= seconds < 0;
+    s->seconds[p] += seconds;
+    s->n++;
+    return 0;
+}
+
+static void times(struct placed *p, const char *nonlin)
+{
+    const struct pass_of both[] = {{&p->call, FORWARD}, {&p->call, BACKWARD}};
+    struct sum sum = {.watch = {add_time}};
+    const double one = time_of(both, 2);
+    struct impl watched = *p->call.kernel;
+    struct call f = p->call;
+
+    watched.data = &sum.watch;
+    f.kernel = &watched;
+    const int e = call_pass(&f, FORWARD) || call_pass(&f, BACKWARD);
+    const double all = sum.seconds[FORWARD] + sum.seconds[BACKWARD];
+    ok(!e && one > 0 && !sum.failed && one <= 1.05 * all,
+       "%s: %s: one graph %.3f ms, %.3f of the sum of its %d calls' %.3f ms (%.3f + %.3f)",
+       f.backend->name, nonlin, one * 1e3, one / all, sum.n, all * 1e3, sum.seconds[FORWARD] * 1e3,
+       sum.seconds[BACKWARD] * 1e3);
+}
+
+/* ---- bits ---- */
+
+/* The results of p with those of `want`. */
+static int same_results(const struct placed *p, const struct tensors *want)
+{
+    int same = 1;
+
+    FOR_RESULTS (&p->call, i, grad) {
+        const int64_t n = op_count(&p->call, i);
+        const void *there = (grad ? p->call.grad : p->call.arg)[i];
+        double *got = malloc(n * sizeof *got + 1);
+        same &= got && !values_get(&p->call, call_type(&p->call, i, grad), got, there, n) &&
+                same_bits(got, tensors_result(want, i, grad), n);
+        free(got);
+    }
+    return same;
+}
+
+static int run_both(const struct placed *p)
+{
+    const struct pass_of both[] = {{&p->call, FORWARD}, {&p->call, BACKWARD}};
+    const struct timekeeping *t = &p->call.backend->machine->timing;
+    void *recorded = NULL;
+    int e = t->record ? t->record(both, 2, &recorded) : 0;
+
+    for (int i = 0; !e && i < 2; i++) {
+        if (t->record)
+            e = t->replay(p->call.context, recorded);
+        else
+            e = call_pass(&p->call, FORWARD) || call_pass(&p->call, BACKWARD);
+    }
+    if (recorded)
+        t->forget(recorded);
+    return e;
+}
+
+static void test(const struct backend *b, const char *nonlin)
+{
+    const int whole = b->machine->timing.record && !emulated(b);
+    const char *words = whole ? "batch=16" : "batch=2 steps=7 width=8 vocabulary=5";
+    struct placed p = {.inputs = NULL};
+    char text[2000];
+    struct call f;
+
+    snprintf(text, sizeof text, MODEL, nonlin);
+    struct program *model = program_read("model", text, stdout);
+    if (!model || cases_one(program_op(model), words, &f)) {
+        ok(0, "%s: %s", b->name, model ? err_text() : "no program");
+        program_free(model);
+        return;
+    }
+    const struct run r = {.call = call_here(&f, b, op_kernel(f.op, b, 0))};
+    struct tensors *inputs = tensors_new(&r.call);
+    tensors_draw(inputs, &r.call, 1, 1);
+    tensors_round(inputs, &r.call);
+    struct tensors *want = run_copy(&r, inputs, NULL);
+    p.call = r.call, p.inputs = inputs;
+    const int e = !want || place_all(&p) || call_pass(&p.call, FORWARD) ||
+                  call_pass(&p.call, BACKWARD) || run_both(&p);
+    ok(!e && same_results(&p, want), "%s: %s: both passes %s: the bits of one after the other",
+       b->name, nonlin, b->machine->timing.record ? "as one recording" : "again");
+    if (e)
+        printf("# %s\n", err_text());
+    if (!e && whole)
+        times(&p, nonlin);
+    release(&p);
+    tensors_free(want);
+    tensors_free(inputs);
+    program_free(model);
+}
+
+int main(void)
+{
+    static const char *const nonlins[] = {"linear", "tanh"};
+
+    for (const struct backend *const *b = backends(); *b; b++) {
+        const char *why = backend_unavailable(here(), *b);
+        for (size_t i = 0; i < COUNT(nonlins); i++)
+            if (why)
+                skip(why, "%s: %s: both passes", (*b)->name, nonlins[i]);
+            else
+                test(*b, nonlins[i]);
+    }
+    return done();
+}

@@ -26,7 +26,7 @@ struct cell {
     int64_t columns, rows; /* of the table above */
     int64_t L, M;          /* elements of a key, of a state */
     int64_t group;         /* elements of k that are normalised together */
-    int nonlin, lowrank;
+    int nonlin, lowrank, V_shared;
     int z_inside, z_outside; /* rho = z (S (z k^)): which of the two are there? */
     enum dtype kept;         /* storage of checkpoints */
 };
@@ -45,6 +45,7 @@ static struct cell cell_of(const struct call *f)
         .group = state == E74_BLOCKDIAG ? b : N,
         .nonlin = f->choice[E74_NONLIN],
         .lowrank = state == E74_LOWRANK,
+        .V_shared = state == E74_LOWRANK && f->choice[E74_V] == E74_V_SHARED,
         .z_inside = z && z_mod != E74_ROW,
         .z_outside = z && z_mod != E74_COLUMN,
         .kept = (enum dtype)(F32 + f->choice[E74_CHECKPOINT_DTYPE]),
@@ -110,11 +111,11 @@ static int64_t carve(const struct cell *c, enum pass p, real *at, struct work *w
     return used + 16; /* the next thread's begins on another cache line */
 }
 
-/* Elements of the partial sums of dW_r: backward keeps one for each sequence and head, before the
- * threads' own parts, and adds them up at the end in a fixed order. */
+/* Elements of the partial sums of dW_r and of a shared dV0: backward keeps one of each for each
+ * sequence and head, before the threads' own parts, and adds them up at the end in a fixed order. */
 static int64_t partials(const struct cell *c, enum pass p)
 {
-    return p == BACKWARD && c->lowrank ? c->BH * c->L * c->N : 0;
+    return p == BACKWARD && c->lowrank ? (1 + c->V_shared) * c->BH * c->M : 0;
 }
 
 static size_t work(const struct call *f, enum pass p)
@@ -132,6 +133,12 @@ static struct work my_work(const struct call *f, const struct cell *c, enum pass
     if (!c->lowrank)
         w.query = w.q, w.write = w.khat, w.read = w.u;
     return w;
+}
+
+/* V of row bh. */
+static const real *V_of(const struct cell *c, const struct e74_cell *a, int64_t bh)
+{
+    return (const real *)a->V0 + (c->V_shared ? bh % c->H : bh) * c->M;
 }
 
 /* ---- small loops ---- */
@@ -185,7 +192,7 @@ static void keys(const struct cell *c, const struct e74_cell *a, int64_t t, int6
         }
     }
     if (c->lowrank) {
-        const real *V = (const real *)a->V0 + bh * N * c->L;
+        const real *V = V_of(c, a, bh);
         times(w->W_r, w->khat, w->write, c->L, N);
         times_transposed(V, w->u, w->read, N, c->L);
         times_transposed(V, w->q, w->query, N, c->L);
@@ -490,20 +497,33 @@ static void put_gradients(const struct cell *c, const struct work *w, const stru
     }
 }
 
+/* sum [H][M]: of all sequences' parts [BH][M], first sequence first. */
+static void sum_sequences(const struct cell *c, const real *parts, real *sums)
+{
+    #pragma omp parallel for
+    for (int64_t i = 0; i < c->H * c->M; i++) {
+        real sum = 0;
+        FOR_SUM (b, c->BH / c->H)
+            add_to(sum, parts[b * c->H * c->M + i]);
+        sums[i] = sum;
+    }
+}
+
 static int backward(const struct call *f)
 {
     const struct e74_cell *a = ARGS(f, e74_cell), *g = GRADS(f, e74_cell);
     struct cell c = cell_of(f);
     const real *dlast = g->S_T ? g->S_T : g->U_T;
-    real *dfirst = g->S0 ? g->S0 : g->U0, *dW_r_parts = f->work, *dW_r = g->W_r;
+    real *dfirst = g->S0 ? g->S0 : g->U0, *dW_r_parts = f->work;
+    real *dV_parts = c.V_shared ? dW_r_parts + c.BH * c.M : g->V0;
 
     #pragma omp parallel
     {
         struct work w = my_work(f, &c, BACKWARD);
         #pragma omp for
         for (int64_t bh = 0; bh < c.BH; bh++) {
-            const real *V = c.lowrank ? (const real *)a->V0 + bh * c.M : NULL;
-            real *dV = c.lowrank ? (real *)g->V0 + bh * c.M : NULL;
+            const real *V = c.lowrank ? V_of(&c, a, bh) : NULL;
+            real *dV = c.lowrank ? dV_parts + bh * c.M : NULL;
             real *dW_r_part = c.lowrank ? dW_r_parts + bh * c.M : NULL;
             memcpy(w.G, dlast + bh * c.M, c.M * sizeof(real));
             w.beta = 0;
@@ -543,15 +563,10 @@ static int backward(const struct call *f)
             memcpy(dfirst + bh * c.M, w.G, c.M * sizeof(real));
         }
     }
-    if (!c.lowrank)
-        return 0;
-    #pragma omp parallel for
-    for (int64_t i = 0; i < c.H * c.M; i++) {
-        real sum = 0;
-        FOR_SUM (b, c.BH / c.H)
-            add_to(sum, dW_r_parts[b * c.H * c.M + i]);
-        dW_r[i] = sum;
-    }
+    if (c.lowrank)
+        sum_sequences(&c, dW_r_parts, g->W_r);
+    if (c.V_shared)
+        sum_sequences(&c, dV_parts, g->V0);
     return 0;
 }
 

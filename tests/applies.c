@@ -36,9 +36,12 @@ static void makes(const char *what, const char *words, const char *const *line, 
           (int)COUNT(((const char *const[]){__VA_ARGS__})))
 
 #define DEFAULTS " dtype=fp32 seed=1 input=normal"
-#define CELL(state, after)                                                                         \
-    "e74_cell state=" state " proj=no_z nonlin=tanh trajectory=checkpoint checkpoint_dtype=fp32 "  \
+#define CELL_OF(state, V, after)                                                                   \
+    "e74_cell state=" state                                                                        \
+    " proj=no_z nonlin=tanh trajectory=checkpoint checkpoint_dtype=fp32 " V                        \
     "steps=2 batch=1 heads=1 n_state=8" after " checkpoint_interval=32 fill=normal" DEFAULTS
+#define CELL(state, after) CELL_OF(state, "", after)
+#define LOWRANK(V, after) CELL_OF("lowrank", "V=" V " ", after)
 #define STEPS "e74_cell steps=2 batch=1 n_state=8 "
 #define QUANTISE(format, search)                                                                   \
     "quantise dim_out=2 dim_in=256 format=" format " data=weights" search DEFAULTS
@@ -47,18 +50,20 @@ static void makes(const char *what, const char *words, const char *const *line, 
 static void to_some(void)
 {
     MAKES("a value", STEPS "state=full,lowrank rank=4", CELL("full", ""),
-          CELL("lowrank", " rank=4"));
+          LOWRANK("each", " rank=4"));
     MAKES("a list", STEPS "state=full,lowrank rank=4,8", CELL("full", ""),
-          CELL("lowrank", " rank=4"), CELL("lowrank", " rank=8"));
+          LOWRANK("each", " rank=4"), LOWRANK("each", " rank=8"));
+    MAKES("a choice that the text has before the sizes", STEPS "state=full,lowrank V=each,shared",
+          CELL("full", ""), LOWRANK("each", " rank=8"), LOWRANK("shared", " rank=8"));
     MAKES("a list before the one that it depends on", STEPS "rank=4,8 state=lowrank,full",
-          CELL("lowrank", " rank=4"), CELL("full", ""), CELL("lowrank", " rank=8"));
+          LOWRANK("each", " rank=4"), CELL("full", ""), LOWRANK("each", " rank=8"));
     MAKES("two keys, neither of which applies with the other",
           STEPS "state=full,lowrank,blockdiag rank=4,5 block_size=2,4", CELL("full", ""),
-          CELL("lowrank", " rank=4"), CELL("lowrank", " rank=5"),
+          LOWRANK("each", " rank=4"), LOWRANK("each", " rank=5"),
           CELL("blockdiag", " block_size=2"), CELL("blockdiag", " block_size=4"));
     MAKES("around the one that they depend on",
-          STEPS "block_size=2,4 state=lowrank,blockdiag rank=4,5", CELL("lowrank", " rank=4"),
-          CELL("lowrank", " rank=5"), CELL("blockdiag", " block_size=2"),
+          STEPS "block_size=2,4 state=lowrank,blockdiag rank=4,5", LOWRANK("each", " rank=4"),
+          LOWRANK("each", " rank=5"), CELL("blockdiag", " block_size=2"),
           CELL("blockdiag", " block_size=4"));
     MAKES("a value that would be wrong where it does not apply",
           STEPS "state=full,diagonal,blockdiag block_size=2", CELL("full", ""),

@@ -487,7 +487,7 @@ class Full:
 
     final = "S_T"
 
-    def __init__(self, given):
+    def __init__(self, a, given):
         self.S = given["S0"]
 
     def split(self, vector):
@@ -525,12 +525,15 @@ class Diagonal(Full):
 
 
 class LowRank(Full):
-    """S = U V^T, U and V [B,H,n,r]; only U changes, and it is U that is kept here as S."""
+    """S = U V^T, U and V [B,H,n,r]; only U changes, and it is U that is kept here as S.  A shared
+    V0 is [H,n,r]."""
 
     final = "U_T"
 
-    def __init__(self, given):
+    def __init__(self, a, given):
         self.S, self.V, self.W_r = given["U0"], given["V0"], given["W_r"]
+        if a["V"] == "shared":
+            self.V = np.broadcast_to(self.V, self.S.shape)
 
     def read(self, u):
         return times(self.S, times(transposed(self.V), u))
@@ -544,7 +547,7 @@ STATES = {"full": Full, "diagonal": Diagonal, "lowrank": LowRank, "blockdiag": B
 
 def cell(a, given, k, v, q, z):
     """All results, from k, v, q, z [T,B,H,n]; z may be None."""
-    state = STATES[a["state"]](given)
+    state = STATES[a["state"]](a, given)
     z_mod = a["z_mod"] if z is not None else None
     interval = 1 if a["trajectory"] == "store" else int(a["checkpoint_interval"])
     kept, y = [], np.empty(k.shape)

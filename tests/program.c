@@ -197,8 +197,11 @@ static void check_model(const char *name, const char *given, const char *lines)
 /* Two blocks of every structure and nonlinearity of e74, and of every preset of the dual memory. */
 static void mixers(void)
 {
-    static const char *const states[][2] = {
-        {"full", ""}, {"diagonal", ""}, {"blockdiag", "block_size=2"}, {"lowrank", "rank=2 V0=V"}};
+    static const char *const states[][2] = {{"full", ""},
+                                            {"diagonal", ""},
+                                            {"blockdiag", "block_size=2"},
+                                            {"lowrank", "rank=2 V0=V"},
+                                            {"lowrank", "rank=2 V=shared"}};
     static const char *const nonlins[] = {"tanh", "linear", "rmsnorm", "frobnorm"};
     static const char *const presets[] = {"e23", "e25", "e26", "e29a", "e29b", "e29c"};
     char name[100], lines[300];
@@ -210,7 +213,7 @@ static void mixers(void)
         snprintf(lines, sizeof lines,
                  "  m = e74 n heads=2 n_state=4 checkpoint_interval=2 state=%s %s nonlin=%s\n",
                  state[0], state[1], nonlin);
-        check_model(name, *state[1] == 'r' ? "V [batch, 2, 4, 2]\n" : "", lines);
+        check_model(name, strstr(state[1], "V0=") ? "V [batch, 2, 4, 2]\n" : "", lines);
     }
     for (size_t i = 0; i < COUNT(presets); i++) {
         snprintf(name, sizeof name, "dual_memory %s", presets[i]);

@@ -11,6 +11,7 @@ static const char *const states[] = {"full", "diagonal", "lowrank", "blockdiag",
 static const char *const projs[] = {"full", "no_z", "tied_kq", "tied_kvq", NULL};
 static const char *const nonlins[] = {"tanh", "linear", "rmsnorm", "frobnorm", NULL};
 static const char *const z_mods[] = {"column", "row", "full", NULL};
+static const char *const whose_V[] = {"each", "shared", NULL};
 static const char *const trajectories[] = {"checkpoint", "store", NULL};
 
 static int state_is(const struct call *f, int state)
@@ -25,6 +26,7 @@ OF_CALL(const char *, without_interval,
         stored(f) ? "trajectory = store keeps the state before every step" : NULL)
 OF_CALL(const char *, not_lowrank,
         state_is(f, E74_LOWRANK) ? NULL : "only state = lowrank has a rank")
+OF_CALL(const char *, without_V, state_is(f, E74_LOWRANK) ? NULL : "only state = lowrank has a V")
 OF_CALL(const char *, not_blockdiag,
         state_is(f, E74_BLOCKDIAG) ? NULL : "only state = blockdiag has blocks")
 
@@ -46,6 +48,8 @@ enum { MAX_SIZE = 1 << 30 };
     [E74_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, storage_types, 0, 0, 0,                     \
                               "their storage; bf16 and fp16 cost gradient accuracy", NULL,       \
                               .aside = 1},                                                       \
+    [E74_V] = {"V", 0, whose_V, E74_V_EACH, 0, 0,                                                \
+               "V0: each sequence's, or one for all, a parameter", without_V},                   \
     {"steps", 'T', NULL, 512, 1, MAX_SIZE, "sequence length T", NULL},                           \
     {"batch", 'B', NULL, 32, 1, MAX_SIZE, "sequences B", NULL},                                  \
     {"heads", 'H', NULL, 1, 1, MAX_SIZE, "heads H", NULL},                                       \
@@ -97,6 +101,8 @@ OF_CALL(int, has_v, f->choice[E74_PROJ] != E74_TIED_KVQ)
 OF_CALL(int, has_q, f->choice[E74_PROJ] <= E74_NO_Z)
 OF_CALL(int, lowrank, state_is(f, E74_LOWRANK))
 OF_CALL(int, not_factored, !lowrank(f))
+OF_CALL(int, V_shared, lowrank(f) && f->choice[E74_V] == E74_V_SHARED)
+OF_CALL(const char *, V_shape, V_shared(f) ? "HNR" : "BHNR")
 OF_CALL(const char *, state_shape,
         ((const char *[]){"BHNN", "BHN", "BHNR", "BHMLL"})[f->choice[E74_STATE]])
 OF_CALL(const char *, checkpoint_shape,
@@ -106,7 +112,7 @@ OF_CALL(const char *, checkpoint_shape,
 #define STATE_ARGS(op, out_shape)                                                                \
     ARG(op, S0, "BHNN", IN | DIFF | WIDE, ZERO, not_factored, state_shape),                      \
     ARG(op, U0, "BHNR", IN | DIFF | WIDE, ZERO, lowrank),                                        \
-    ARG(op, V0, "BHNR", IN | DIFF | WIDE, FAN, lowrank),                                         \
+    ARG(op, V0, "BHNR", IN | DIFF | WIDE, FAN, lowrank, V_shape, .parameter_when = V_shared),    \
     ARG(op, W_r, "HRN", IN | DIFF | WIDE_GRAD | PARAMETER, FAN, lowrank),                                    \
     ARG(op, out, out_shape, OUT | DIFF),                                                         \
     ARG(op, S_T, "BHNN", OUT | DIFF | WIDE, .when = not_factored, .shape_of = state_shape,       \
@@ -307,6 +313,7 @@ static double block_products(const struct call *f, enum pass p)
     PROJ_LISTS(SMALL "n_state=4" d " state=full,diagonal")                                       \
     PROJ_LISTS(SMALL "n_state=6 block_size=3" d " state=blockdiag")                              \
     PROJ_LISTS(SMALL "n_state=4 rank=3" d " state=lowrank")                                      \
+    SMALL "n_state=4 rank=3" d " state=lowrank V=shared " STATE_LISTS "proj=full z_mod=full; "   \
     "steps=1 batch=1 heads=3 n_state=1 state=full,diagonal" d "; "                               \
     "steps=3 batch=2 n_state=4 state=blockdiag block_size=1,4 proj=full" d "; "                  \
     "steps=3 batch=5 n_state=7 heads=3 state=full checkpoint_interval=1,2,9" d "; "              \
@@ -317,6 +324,11 @@ static double block_products(const struct call *f, enum pass p)
     "steps=100 batch=4 heads=2 n_state=17 state=full nonlin=frobnorm checkpoint_interval=16"     \
     d "; "                                                                                       \
     "steps=9 batch=2 heads=3 n_state=7 rank=1,16 state=lowrank" d "; "                           \
+    "steps=9 batch=3 heads=3 n_state=7 rank=1,16 state=lowrank V=shared nonlin=tanh,frobnorm" d  \
+    "; "                                                                                         \
+    "steps=6 batch=19 n_state=5 rank=2 state=lowrank V=shared nonlin=linear proj=tied_kq" d "; " \
+    "steps=140 batch=3 heads=2 n_state=24 rank=9 state=lowrank V=shared proj=tied_kvq "          \
+    "checkpoint_interval=9 checkpoint_dtype=bf16" d "; "                                         \
     "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
     "steps=9 batch=2 n_state=16 state=full,diagonal trajectory=store "                           \
     "checkpoint_dtype=fp32,fp16" d "; "                                                          \
@@ -361,6 +373,7 @@ static double block_products(const struct call *f, enum pass p)
 #define BLOCK "state=blockdiag block_size=6 n_state=6 " SMALL
 #define FULL "state=full n_state=6 " SMALL
 #define FACTORED "state=lowrank rank=6 n_state=6 " SMALL
+#define ALONE "state=lowrank rank=6 n_state=6 steps=5 batch=1 heads=2 checkpoint_interval=2 "
 #define Z " proj=full z_mod=full"
 #define LIMIT "steps=8 batch=2 n_state=6 state=full proj=full "
 
@@ -383,6 +396,12 @@ static const struct identity cell_identities[] = {
      NULL},
     {"tied_kvq is v = q = k, lowrank", FACTORED "proj=tied_kvq", FACTORED, "", "v=k q=k",
      "out U_T k:k+v+q U0 V0 W_r", NULL},
+    {"a shared V of one sequence is its own", ALONE Z, ALONE "V=shared" Z, "", "",
+     "out U_T k v q z U0 V0 W_r", NULL},
+    {"a shared V is that of equal ones", FACTORED Z, FACTORED "V=shared" Z, "V0=eye", "",
+     "out U_T k v q z U0 W_r", NULL},
+    {"a shared V is that of equal ones, rmsnorm", FACTORED "nonlin=rmsnorm",
+     FACTORED "V=shared nonlin=rmsnorm", "V0=eye", "", "out U_T k v q U0 W_r", NULL},
     {"stored is an interval of 1", LIMIT "trajectory=store", LIMIT "checkpoint_interval=1", "", "",
      "out S_T k v q z S0", NULL},
     {"tanh tends to linear", LIMIT "nonlin=tanh", LIMIT "nonlin=linear", "", "", "out S_T v S0",
@@ -394,6 +413,8 @@ static const struct identity layer_identities[] = {
      "out S_T x W_k W_v W_q W_z b_z S0", NULL},
     {"V = W_r = 1 is full", FACTORED "dim=5" Z, FULL "dim=5" Z, "V0=eye W_r=eye", "S0=U0",
      "out U_T:S_T x W_k W_v W_q W_z b_z U0:S0", NULL},
+    {"a shared V of one sequence is its own", ALONE "dim=5" Z, ALONE "V=shared dim=5" Z, "", "",
+     "out U_T x W_k W_v W_q W_z b_z U0 V0 W_r", NULL},
     {"W_z = 0, b_z = 1 is no_z", FULL "dim=5" Z, FULL "dim=5", "W_z=zeros b_z=ones", "",
      "out S_T W_k W_v W_q S0", NULL},
     {"tied_kq is W_q = W_k", FULL "dim=5 proj=tied_kq", FULL "dim=5", "", "W_q=W_k",
@@ -410,14 +431,14 @@ static const struct neutral cell_interval = {
     "steps=70,1030 batch=1 n_state=16 state=full nonlin=linear; "
     "steps=40 batch=2 heads=2 n_state=4 state=full nonlin=tanh,frobnorm proj=full z_mod=full; "
     "steps=40 batch=2 heads=2 n_state=6 block_size=3 state=blockdiag " STATE_LISTS "; "
-    "steps=40 batch=2 heads=2 n_state=4 rank=3 state=lowrank " STATE_LISTS,
+    "steps=40 batch=2 heads=2 n_state=4 rank=3 state=lowrank V=each,shared " STATE_LISTS,
 };
 
 static const struct neutral layer_interval = {
     "checkpoint_interval",
     "1,7,32,40,100",
     "steps=40 batch=2 heads=2 n_state=4 dim=3 state=full,diagonal proj=full; "
-    "steps=40 batch=2 heads=2 n_state=4 rank=3 dim=3 state=lowrank nonlin=rmsnorm",
+    "steps=40 batch=2 heads=2 n_state=4 rank=3 dim=3 state=lowrank V=each,shared nonlin=rmsnorm",
 };
 
 /* ---- shapes ---- */
@@ -437,6 +458,7 @@ static const struct neutral layer_interval = {
     "steps=" #T " batch=" #B " heads=" #H " n_state=" #n " checkpoint_interval=" #K              \
     " rank=" #r " block_size=" #b " "
 #define STATES " state=full,diagonal,lowrank,blockdiag; "
+#define SHARED_V " state=lowrank V=shared; "
 
 static const char cell_shapes[] =
     SIZES(1, 33, 1, 7, 1, 5, 7) "nonlin=tanh proj=full z_mod=column" STATES
@@ -476,11 +498,18 @@ static const char cell_shapes[] =
     SIZES(513, 3, 1, 65, 7, 5, 13) "nonlin=tanh proj=tied_kvq" STATES
     SIZES(513, 3, 3, 128, 7, 1, 16) "nonlin=linear proj=no_z" STATES
     SIZES(513, 1, 1, 256, 7, 1, 16) "nonlin=rmsnorm proj=full z_mod=column" STATES
+    SIZES(1, 33, 3, 33, 1, 5, 11) "nonlin=linear proj=no_z" SHARED_V
+    SIZES(2, 33, 3, 7, 1, 5, 1) "nonlin=rmsnorm proj=full z_mod=full" SHARED_V
+    SIZES(31, 3, 1, 200, 7, 1, 40) "nonlin=tanh proj=tied_kvq" SHARED_V
+    SIZES(33, 33, 1, 100, 1000, 16, 20) "nonlin=frobnorm proj=tied_kq checkpoint_dtype=bf16" SHARED_V
+    SIZES(513, 3, 3, 63, 7, 16, 9) "nonlin=tanh proj=full z_mod=full" SHARED_V
+    SIZES(513, 1, 3, 128, 7, 1, 16) "nonlin=linear proj=no_z" SHARED_V
     /* Long enough for kernels that split it. */
     SIZES(3072, 1, 3, 128, 64, 1, 16) "nonlin=linear proj=full z_mod=column state=full; "
     SIZES(3072, 3, 2, 64, 7, 1, 16) "nonlin=linear proj=tied_kq state=full; "
     /* 70000 sequences and heads: more than 65535, what two of a grid's sides hold. */
-    SIZES(3, 10000, 7, 4, 2, 5, 2) "nonlin=tanh proj=full z_mod=full" STATES;
+    SIZES(3, 10000, 7, 4, 2, 5, 2) "nonlin=tanh proj=full z_mod=full" STATES
+    SIZES(3, 3000, 7, 4, 2, 5, 2) "nonlin=tanh proj=full z_mod=full" SHARED_V;
 
 static const char layer_shapes[] =
     SIZES(1, 33, 3, 33, 7, 5, 3) "dim=17 nonlin=rmsnorm proj=full z_mod=row" STATES
@@ -489,6 +518,8 @@ static const char layer_shapes[] =
     SIZES(33, 3, 3, 65, 33, 5, 13) "dim=100 nonlin=tanh proj=full z_mod=column" STATES
     SIZES(33, 3, 3, 100, 1000, 16, 20) "dim=7 nonlin=rmsnorm proj=tied_kvq" STATES
     SIZES(33, 1, 1, 256, 7, 1, 16) "dim=129 nonlin=tanh proj=no_z" STATES
+    SIZES(33, 3, 3, 65, 33, 5, 13) "dim=100 nonlin=frobnorm proj=full z_mod=row" SHARED_V
+    SIZES(65, 5, 1, 33, 7, 16, 3) "dim=17 nonlin=tanh proj=tied_kq" SHARED_V
     SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=linear proj=full z_mod=full "
     "state=full,diagonal,lowrank; "
     SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=tanh proj=full z_mod=full state=blockdiag; ";
@@ -603,7 +634,8 @@ const struct op op_e74_block = {
     .n_args = N_ARGS(e74_block),
     .cases = SMALL_BLOCK
     "state=full,diagonal nonlin=tanh,linear; " SMALL_BLOCK
-    "rank=3 state=lowrank proj=full; " SMALL_BLOCK
+    "rank=3 state=lowrank V=each,shared proj=full; " SMALL_BLOCK
+    "rank=3 state=lowrank V=shared nonlin=rmsnorm proj=tied_kvq; " SMALL_BLOCK
     "state=blockdiag block_size=2 nonlin=rmsnorm proj=tied_kvq eps=0.5; " SMALL_BLOCK
     "state=blockdiag block_size=4 nonlin=frobnorm; " SMALL_BLOCK
     "state=blockdiag block_size=2,4 nonlin=frobnorm proj=tied_kvq eps=0.5; "

@@ -12,7 +12,7 @@
  *
  * S is a full n x n matrix; or a diagonal matrix (products element by element); or n/b
  * blocks of b x b; or U V^T of rank r, where (v - rho) (W_r k^)^T is added to U, f
- * is applied to U, and V is constant.
+ * is applied to U, and V is constant: each sequence's own, or one for all, a parameter of the model.
  *
  * e74_cell takes k, v, q, z; e74 takes x and the weights that make them; and e74_block is a
  * layer of a model, out = x + e74(rmsnorm(x)) W_o^T: a chain of the operations rmsnorm,
@@ -26,22 +26,31 @@
 
 #define E74_EPSILON 1e-6
 
-enum { E74_STATE, E74_PROJ, E74_NONLIN, E74_Z_MOD, E74_TRAJECTORY, E74_CHECKPOINT_DTYPE };
+enum {
+    E74_STATE,
+    E74_PROJ,
+    E74_NONLIN,
+    E74_Z_MOD,
+    E74_TRAJECTORY,
+    E74_CHECKPOINT_DTYPE,
+    E74_V /* whose V0 is; not named V0, which is the tensor in a line of a program */
+};
 
-enum { E74_EPS = 14 };  /* the place of eps, e74_block's */
-enum { E74_FILL = 13 }; /* of fill, e74_cell's: the others have a size there, and no choice */
+enum { E74_EPS = 15 };  /* the place of eps, e74_block's */
+enum { E74_FILL = 14 }; /* of fill, e74_cell's: the others have a size there, and no choice */
 
 enum { E74_FULL, E74_DIAGONAL, E74_LOWRANK, E74_BLOCKDIAG }; /* state */
 enum { E74_WITH_Z, E74_NO_Z, E74_TIED_KQ, E74_TIED_KVQ };    /* proj */
 enum { E74_TANH, E74_LINEAR, E74_RMSNORM, E74_FROBNORM };    /* nonlin */
 enum { E74_COLUMN, E74_ROW, E74_BOTH };                      /* z_mod */
 enum { E74_CHECKPOINT, E74_STORE };                          /* trajectory */
+enum { E74_V_EACH, E74_V_SHARED };                           /* V */
 enum { E74_AT_GS, E74_AT_DELTA };                            /* sites */
 
 struct e74_cell {
     void *k, *v, *q, *z; /* [T,B,H,n]; absent where tied or without z */
     void *S0;            /* [B,H,n,n], [B,H,n] or [B,H,n/b,b,b] */
-    void *U0, *V0, *W_r; /* low rank: [B,H,n,r] twice, [H,r,n] */
+    void *U0, *V0, *W_r; /* low rank: [B,H,n,r] twice (V = shared: V0 [H,n,r]), [H,r,n] */
     void *out;           /* [T,B,H*n] */
     void *S_T, *U_T;     /* the final state, like the initial one */
     void *y;             /* [T,B,H,n] */

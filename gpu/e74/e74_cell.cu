@@ -101,7 +101,7 @@ static __device__ void keys(const cell_call &c, const vectors &w, int64_t t, int
     __syncthreads();
     if (!c.lowrank)
         return;
-    const float *V = c.V0 + bh * c.M;
+    const float *V = V_of(c, bh);
     const T *W_r = (const T *)c.W_r + bh % c.H * c.M;
     for (int j = threadIdx.x; j < c.L; j += THREADS) {
         float write = 0, read = 0, query = 0;
@@ -269,7 +269,7 @@ static __device__ void retreat_columns(const cell_call &c, const vectors &w, con
 template <typename T>
 static __device__ void retreat_keys(const cell_call &c, const vectors &w, int64_t bh)
 {
-    const float *V = c.V0 + bh * c.M;
+    const float *V = V_of(c, bh);
     const T *W_r = (const T *)c.W_r + bh % c.H * c.M;
 
     for (int i = threadIdx.x; i < c.N; i += THREADS) {
@@ -290,8 +290,8 @@ static __device__ void retreat_keys(const cell_call &c, const vectors &w, int64_
     if (c.lowrank)
         for (int64_t e = threadIdx.x; e < c.M; e += THREADS) {
             int i = (int)(e / c.L), j = (int)(e % c.L), row = (int)(e / c.N), n = (int)(e % c.N);
-            c.dV0[bh * c.M + e] += w.u[i] * w.dread[j] + w.q[i] * w.dquery[j];
-            c.W_r_parts[bh * c.M + e] += w.dwrite[row] * w.khat[n];
+            c.dV_parts[bh * c.M + e] += w.u[i] * w.dread[j] + w.q[i] * w.dquery[j];
+            c.dW_r_parts[bh * c.M + e] += w.dwrite[row] * w.khat[n];
         }
     __syncthreads();
 }
@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(THREADS, 3) backward_kernel(cell_call c)
         FOR_MY_ELEMENTS (c, row, j)
             G[(int64_t)row * c.columns + j] = c.dlast[bh * c.M + (int64_t)row * c.columns + j];
         for (int64_t e = threadIdx.x; c.lowrank && e < c.M; e += THREADS)
-            c.dV0[bh * c.M + e] = c.W_r_parts[bh * c.M + e] = 0;
+            c.dV_parts[bh * c.M + e] = c.dW_r_parts[bh * c.M + e] = 0;
         for (int64_t end = c.T, begin; end > 0; end = begin) {
             begin = (end - 1) / c.K * c.K;
             FOR_MY_ELEMENTS (c, row, j) {
@@ -376,8 +376,8 @@ __global__ void __launch_bounds__(THREADS, 3) backward_kernel(cell_call c)
     }
 }
 
-/* dW_r[h] = the sum over the batch of its parts, in order. */
-__global__ void sum_parts(const float *parts, float *dW_r, int64_t heads_m, int64_t batch)
+/* sums[h], dW_r or a shared dV0: the sum over the batch of its parts, in order. */
+__global__ void sum_parts(const float *parts, float *sums, int64_t heads_m, int64_t batch)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= heads_m)
@@ -385,7 +385,7 @@ __global__ void sum_parts(const float *parts, float *dW_r, int64_t heads_m, int6
     float sum = 0;
     for (int64_t b = 0; b < batch; b++)
         sum += parts[b * heads_m + i];
-    dW_r[i] = sum;
+    sums[i] = sum;
 }
 
 /* ---- launches ---- */
@@ -420,7 +420,8 @@ static size_t divide_workspace(cell_call *c, const struct call *f, enum pass p)
 {
     work_arena a = {(char *)f->work, 0};
 
-    c->W_r_parts = take<float>(&a, p == BACKWARD && c->lowrank ? c->BH * c->M : 0);
+    c->dW_r_parts = take<float>(&a, p == BACKWARD && c->lowrank ? c->BH * c->M : 0);
+    c->dV_parts = p == BACKWARD && c->V_shared ? take<float>(&a, c->BH * c->M) : c->dV0;
     c->work_each = block_work(f->context, *c, p);
     c->work = take<float>(&a, blocks(*c) * c->work_each);
     return a.bytes;
@@ -445,6 +446,16 @@ static int forward(const struct call *f)
     return cudaGetLastError();
 }
 
+static cudaError_t sum_sequences(const struct call *f, const cell_call &c, const float *parts,
+                                 float *sums)
+{
+    const int64_t heads_m = c.H * c.M;
+
+    sum_parts<<<ceil_div(heads_m, THREADS), THREADS, 0, gpu_stream(f)>>>(parts, sums, heads_m,
+                                                                         c.BH / c.H);
+    return cudaGetLastError();
+}
+
 template <typename T>
 static int backward(const struct call *f)
 {
@@ -455,12 +466,9 @@ static int backward(const struct call *f)
     CUDA(allow_smem(backward_kernel<T>, shared));
     backward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream(f)>>>(c);
     CUDA(cudaGetLastError());
-    if (c.lowrank) {
-        sum_parts<<<ceil_div(c.H * c.M, THREADS), THREADS, 0, gpu_stream(f)>>>(
-            c.W_r_parts, c.dW_r, c.H * c.M, c.BH / c.H);
-        CUDA(cudaGetLastError());
-    }
-    return 0;
+    if (c.lowrank)
+        CUDA(sum_sequences(f, c, c.dW_r_parts, c.dW_r));
+    return c.V_shared ? sum_sequences(f, c, c.dV_parts, c.dV0) : 0;
 }
 
 static const char *declines(const struct call *f)

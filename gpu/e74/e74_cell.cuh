@@ -17,10 +17,10 @@ extern const struct impl split_cell, chunked_cell;
 /* A state is N rows of `columns` elements, as in ref/e74_cell.c, M elements in all; `rows`
  * neighbouring rows use the same columns of the keys. */
 struct cell_call {
-    int64_t T, BH, H, K;
+    int64_t T, BH, H, K, V_rows; /* V_rows: H where V0 is shared, else BH */
     int N, columns, rows, L, group, lanes;
     int64_t M;
-    int nonlin, lowrank, z_inside, z_outside, kept;
+    int nonlin, lowrank, V_shared, z_inside, z_outside, kept;
     int state_shared; /* forward: does the state fit into shared memory? */
     const void *k, *v, *q, *z, *W_r;
     const float *first, *V0;
@@ -30,9 +30,15 @@ struct cell_call {
     const float *dlast;
     void *dk, *dv, *dq, *dz;
     float *dfirst, *dV0, *dW_r;
-    float *W_r_parts, *work;
+    float *dW_r_parts, *dV_parts, *work;
     int64_t work_each; /* floats of a block's workspace */
 };
+
+/* V of row bh. */
+static __device__ __forceinline__ const float *V_of(const cell_call &c, int64_t bh)
+{
+    return c.V0 + bh % c.V_rows * c.M;
+}
 
 /* Is there a z?  (Its address is not known where sizes are asked for.) */
 static __host__ __device__ __forceinline__ bool with_z(const cell_call &c)
@@ -62,6 +68,8 @@ static inline cell_call cell_call_of(const struct call *f)
         ;
     c.nonlin = f->choice[E74_NONLIN];
     c.lowrank = state == E74_LOWRANK;
+    c.V_shared = c.lowrank && f->choice[E74_V] == E74_V_SHARED;
+    c.V_rows = c.V_shared ? c.H : c.BH;
     c.z_inside = z && z_mod != E74_ROW;
     c.z_outside = z && z_mod != E74_COLUMN;
     c.kept = f->choice[E74_CHECKPOINT_DTYPE];

@@ -200,6 +200,8 @@ def test_what_an_autocast_leaves_alone(device):
 def test_modules(device):
     for m, x in [(at.nn.E74(dim=16, heads=2, n_state=4, device=device), (5, 3, 16)),
                  (at.nn.E74(dim=16, n_state=8, state="lowrank", rank=2, device=device), (5, 3, 16)),
+                 (at.nn.E74(dim=16, heads=2, n_state=8, state="lowrank", rank=2, V="shared",
+                            device=device), (5, 3, 16)),
                  (at.nn.E74Block(dim=16, heads=2, n_state=4, proj="full", batch_first=True,
                                  device=device), (3, 5, 16)),
                  (at.nn.DualMemory(dim=8, slots=4, device=device), (5, 3, 8)),

@@ -60,14 +60,16 @@ enum {
     NO_EPS = 1 << 19,           /* k^ = k / |k| */
     EPS_INSIDE = 1 << 20,       /* k^ = k / sqrt(k k + eps) */
     AT_LEAST_EPS = 1 << 21,     /* k^ = k / max(|k|, eps) */
-    LAST_W_R = 1 << 18          /* d_W_r of the last sequence */
+    LAST_W_R = 1 << 18,         /* d_W_r of the last sequence */
+    LAST_V = 1 << 22,           /* a shared d_V0 of the last sequence */
+    FIRST_HEAD = 1 << 23        /* a shared V0 read as the first head's */
 };
 
 /* A state is N rows of `columns`; the products of row i take a key's elements from start() on. */
 struct sizes {
     const struct e74_cell *a, *g;
     int64_t T, BH, H, N, K, columns, rows, L, M, group;
-    int nonlin, lowrank, inside, outside;
+    int nonlin, lowrank, V_shared, inside, outside;
     unsigned wrong;
 };
 
@@ -90,6 +92,7 @@ static struct sizes sizes_of(const struct call *f, unsigned wrong)
         .group = state == E74_BLOCKDIAG && !(wrong & WHOLE_NORM) ? b : N,
         .nonlin = f->choice[E74_NONLIN],
         .lowrank = state == E74_LOWRANK,
+        .V_shared = state == E74_LOWRANK && f->choice[E74_V] == E74_V_SHARED,
         .inside = z && f->choice[E74_Z_MOD] != E74_ROW,
         .outside = z && f->choice[E74_Z_MOD] != E74_COLUMN,
         .wrong = wrong,
@@ -147,11 +150,17 @@ static void of_matrix(const real *A, const real *x, real *y, int64_t rows, int64
         y[i] = dot(A + i * columns, x, columns);
 }
 
+/* The place of row bh's V in V0, and of its gradient. */
+static int64_t place_of_V(const struct sizes *c, int64_t bh)
+{
+    return (!c->V_shared ? bh : c->wrong & FIRST_HEAD ? 0 : bh % c->H) * c->M;
+}
+
 static void begin(const struct sizes *c, struct step *s, int64_t bh)
 {
     const real *first = c->a->S0 ? c->a->S0 : c->a->U0;
     memcpy(s->states, first + bh * c->M, (size_t)c->M * sizeof(real));
-    s->V = c->lowrank ? (const real *)c->a->V0 + bh * c->M : NULL;
+    s->V = c->lowrank ? (const real *)c->a->V0 + place_of_V(c, bh) : NULL;
     for (int64_t i = 0; c->lowrank && i < c->M; i++)
         s->W_r[i] = load(((const num *)c->a->W_r)[bh % c->H * c->M + i]);
 }
@@ -388,13 +397,13 @@ static void row_back(const struct sizes *c, struct step *s, int64_t bh, real *dy
     const int64_t size = c->M * (int64_t)sizeof(real);
     const real *dlast = c->g->S_T ? c->g->S_T : c->g->U_T;
     real *dfirst = c->g->S0 ? c->g->S0 : c->g->U0, *unused = dy + c->N;
-    real *dV = c->lowrank ? (real *)c->g->V0 + bh * c->M : NULL;
+    real *dV = c->lowrank ? (real *)c->g->V0 + place_of_V(c, bh) : NULL;
     real *dW_r = c->lowrank ? (real *)c->g->W_r + bh % c->H * c->M : NULL;
 
     if (c->wrong & LAST_W_R && bh < c->BH - c->H)
         dW_r = unused;
-    if (c->lowrank)
-        memset(dV, 0, (size_t)size);
+    if (c->wrong & LAST_V && bh < c->BH - c->H)
+        dV = unused;
     begin(c, s, bh);
     for (int64_t t = 0; t < c->T; t++) {
         keys(c, s, t, bh);
@@ -422,6 +431,8 @@ static int run_backward(const struct call *f, unsigned wrong)
 
     for (int64_t i = 0; work && dy && c.lowrank && i < c.H * c.M; i++)
         ((real *)c.g->W_r)[i] = 0;
+    for (int64_t i = 0; work && dy && c.lowrank && i < (c.V_shared ? c.H : c.BH) * c.M; i++)
+        ((real *)c.g->V0)[i] = 0;
     for (int64_t bh = 0; work && dy && bh < c.BH; bh++)
         row_back(&c, &s, bh, dy);
     const int e = !work || !dy;
@@ -433,6 +444,12 @@ static int run_backward(const struct call *f, unsigned wrong)
 WRONG_UNLESS(has_tanh, f->choice[E74_NONLIN] == E74_TANH, "no tanh")
 WRONG_UNLESS(has_norm, f->choice[E74_NONLIN] >= E74_RMSNORM, "no norm")
 WRONG_UNLESS(has_rank, f->choice[E74_STATE] == E74_LOWRANK, "not of low rank")
+WRONG_UNLESS(shares_V, f->choice[E74_STATE] == E74_LOWRANK && f->choice[E74_V] == E74_V_SHARED,
+             "V0 is not shared")
+WRONG_UNLESS(shares_heads,
+             f->choice[E74_STATE] == E74_LOWRANK && f->choice[E74_V] == E74_V_SHARED &&
+                 DIM(f, 'H') > 1,
+             "one head shares V0 with none")
 WRONG_UNLESS(is_tied, f->choice[E74_PROJ] >= E74_TIED_KQ, "nothing is tied")
 WRONG_UNLESS(both_sides, f->choice[E74_PROJ] == E74_WITH_Z && f->choice[E74_Z_MOD] == E74_BOTH,
              "z is not at both sides")
@@ -478,6 +495,10 @@ WRONG_BITS(cell_dv0_of_reads, "d_V0 lacks the query's part", 0, NO_DV, .declines
 WRONG_BITS(cell_dk_of_write, "dk is of what is written alone, not of what is read", 0, DK_OF_WRITE);
 WRONG_BITS(cell_last_w_r, "d_W_r is not summed over the sequences", 0, LAST_W_R,
            .declines = has_rank);
+WRONG_BITS(cell_last_v0, "a shared d_V0 is not summed over the sequences", 0, LAST_V,
+           .declines = shares_V);
+WRONG_BITS(cell_v0_of_head, "a shared V0 is the first head's for all heads", FIRST_HEAD, FIRST_HEAD,
+           .declines = shares_heads);
 
 WRONG_KERNELS(e74_cell, &cell_zero_state, &cell_no_final_gradient, &cell_z_other_side,
               &cell_raw_key, &cell_key_no_eps, &cell_key_eps_inside, &cell_key_at_least_eps,
@@ -485,4 +506,4 @@ WRONG_KERNELS(e74_cell, &cell_zero_state, &cell_no_final_gradient, &cell_z_other
               &cell_writes_modulated, &cell_f_of_delta, &cell_norm_of_row, &cell_key_as_is,
               &cell_norm_is_constant, &cell_chunks_apart, &cell_slope_before, &cell_no_slope,
               &cell_gate_is_constant, &cell_key_alone, &cell_dz_of_one_side, &cell_dv0_of_reads,
-              &cell_dk_of_write, &cell_last_w_r);
+              &cell_dk_of_write, &cell_last_w_r, &cell_last_v0, &cell_v0_of_head);

@@ -16,8 +16,8 @@
 namespace e74_narrow
 {
 
-/* Computes dV0, and dW_r of each sequence: sums over its chunks, first chunk first. */
-__global__ void __launch_bounds__(THREADS) sum_chunks(layout l, float *dV0)
+/* Computes dV and dW_r of each sequence: sums over its chunks, first chunk first. */
+__global__ void __launch_bounds__(THREADS) sum_chunks(layout l)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, M = l.c.M;
     if (i >= 2 * l.c.BH * M)
@@ -29,13 +29,15 @@ __global__ void __launch_bounds__(THREADS) sum_chunks(layout l, float *dV0)
     #pragma unroll 8
     for (int64_t chunk = 0; chunk < l.chunks; chunk++)
         sum += from[chunk * M];
-    (of_V ? dV0 : l.sequence_dW_r)[e] = sum;
+    (of_V ? l.sequence_dV : l.sequence_dW_r)[e] = sum;
 }
 
 enum { SUM_WARPS = 8 }; /* of a block; each sums every SUM_WARPS-th sequence */
 
-/* Computes dW_r[h]: each warp sums over its sequences, then one warp sums over the warps. */
-__global__ void __launch_bounds__(32 * SUM_WARPS) sum_sequences(layout l, float *dW_r)
+/* Computes dW_r[h], or a shared dV0[h], from those of each sequence, `from`: each warp sums over
+ * its sequences, then one warp sums over the warps. */
+__global__ void __launch_bounds__(32 * SUM_WARPS)
+    sum_sequences(layout l, const float *from, float *to)
 {
     __shared__ float sums[SUM_WARPS][32];
     const int64_t heads_m = l.c.H * l.c.M, e = (int64_t)blockIdx.x * 32 + threadIdx.x % 32;
@@ -43,14 +45,14 @@ __global__ void __launch_bounds__(32 * SUM_WARPS) sum_sequences(layout l, float 
     float sum = 0;
     #pragma unroll 8
     for (int64_t b = warp; b < l.c.BH / l.c.H && e < heads_m; b += SUM_WARPS)
-        sum += l.sequence_dW_r[b * heads_m + e];
+        sum += from[b * heads_m + e];
     sums[warp][threadIdx.x % 32] = sum;
     __syncthreads();
     if (warp > 0 || e >= heads_m)
         return;
     for (int i = 1; i < SUM_WARPS; i++)
         sum += sums[i][threadIdx.x];
-    dW_r[e] = sum;
+    to[e] = sum;
 }
 
 /* ---- launches ---- */
@@ -132,6 +134,7 @@ static size_t divide_workspace(layout *l, layout *initial, enum pass p, void *wo
         l->dV = take<float>(&a, l->chunks * c.BH * c.M);
         l->dW_r = take<float>(&a, l->chunks * c.BH * c.M);
         l->sequence_dW_r = take<float>(&a, c.BH * c.M);
+        l->sequence_dV = c.V_shared ? take<float>(&a, c.BH * c.M) : c.dV0;
     }
     return a.bytes;
 }
@@ -158,6 +161,19 @@ static int forward(const struct call *f)
     return launch<T>(f->context, l, false);
 }
 
+static cudaError_t factor_sums(const struct call *f, const layout &l)
+{
+    const cell_call &c = l.c;
+    const int64_t blocks = ceil_div(c.H * c.M, 32);
+
+    sum_chunks<<<ceil_div(2 * c.BH * c.M, THREADS), THREADS, 0, gpu_stream(f)>>>(l);
+    CUDA(cudaGetLastError());
+    sum_sequences<<<blocks, 32 * SUM_WARPS, 0, gpu_stream(f)>>>(l, l.sequence_dW_r, c.dW_r);
+    if (c.V_shared)
+        sum_sequences<<<blocks, 32 * SUM_WARPS, 0, gpu_stream(f)>>>(l, l.sequence_dV, c.dV0);
+    return cudaGetLastError();
+}
+
 template <typename T>
 static int backward(const struct call *f)
 {
@@ -172,10 +188,7 @@ static int backward(const struct call *f)
     CUDA(launch<T>(f->context, l, true));
     if (!c.lowrank)
         return 0;
-    sum_chunks<<<ceil_div(2 * c.BH * c.M, THREADS), THREADS, 0, gpu_stream(f)>>>(l, c.dV0);
-    CUDA(cudaGetLastError());
-    sum_sequences<<<ceil_div(c.H * c.M, 32), 32 * SUM_WARPS, 0, gpu_stream(f)>>>(l, c.dW_r);
-    return cudaGetLastError();
+    return factor_sums(f, l);
 }
 
 static size_t work(const struct call *f, enum pass p)

@@ -65,7 +65,7 @@ struct layout {
     float *handover;       /* [chunks][blocks][2][scan_threads][4]: states, or their gradients */
     float *initial_states; /* same shape: the states before chunks that begin between checkpoints */
     float *dV, *dW_r;      /* [BH][chunks][M]: partial sums of the chunks */
-    float *sequence_dW_r;  /* [BH][M] */
+    float *sequence_dV, *sequence_dW_r; /* [BH][M]; sequence_dV is dV0, unless V is shared */
 };
 
 struct coord {
@@ -322,7 +322,7 @@ static inline __device__ void load_factors(const layout &l, const coord &p, cons
 {
     const cell_call &c = l.c;
     const T *W_r = (const T *)c.W_r + p.bh % c.H * c.M;
-    const float *V = c.V0 + p.bh * c.M;
+    const float *V = V_of(c, p.bh);
     for (int e = threadIdx.x; e < padded(c.N, 4) * l.width; e += blockDim.x) {
         const int i = e / l.width, j = e % l.width;
         const bool any = i < c.N && j < c.columns;

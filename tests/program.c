@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/grow.h"
+#include "common/program/layout.h"
 #include "common/program/program.h"
 #include "tests/suite.h"
 
@@ -385,6 +386,68 @@ static void names(void)
     program_free(p);
 }
 
+/* ---- one buffer ---- */
+
+/* Are all parts of a buffer at their multiples, one behind the other, those that decay first? */
+static int in_order(const struct layout_buffer *b)
+{
+    int64_t end = 0;
+    int good = b->decayed <= b->elements && b->elements % LAYOUT_ALIGN == 0;
+
+    for (int i = 0; i < b->n; i++) {
+        const struct layout_part *p = &b->part[i];
+        good &= p->at % LAYOUT_ALIGN == 0 && p->at >= end && p->at < end + LAYOUT_ALIGN &&
+                p->decays == (p->at < b->decayed);
+        end = p->at + p->n;
+    }
+    return good && end <= b->elements && b->elements < end + LAYOUT_ALIGN;
+}
+
+static int has_part(const struct layout_buffer *b, const struct op *o, const char *name, int decays)
+{
+    for (int i = 0; i < b->n; i++)
+        if (strcmp(o->arg[b->part[i].arg].name, name) == 0)
+            return b->part[i].decays == decays;
+    return 0;
+}
+
+static void layouts(void)
+{
+    struct program *p = program_read(
+        "layout",
+        HEAD "  c = e74 n n_state=4 rank=2 state=lowrank V=shared proj=full\n"
+             "  r = dual_memory c preset=e23 tape=shared dim=4 slots=2\n"
+             "  a = lora r dim_out=width rank=2\n  g = linear a dim_out=width bias=yes\n"
+             "  m = silu g\n" TAIL,
+        stdout);
+    static struct layout l;
+    struct call f;
+    int trained = 0;
+
+    if (!ok(p && !cases_one(program_op(p), "batch=2", &f), "a model with weights of all kinds")) {
+        program_free(p);
+        return;
+    }
+    layout_find(&l, &f);
+    for (int i = 0; i < f.op->n_args; i++)
+        trained += op_is_parameter(&f, i) && f.op->arg[i].flags & DIFF;
+    ok(in_order(&l.storage) && in_order(&l.wide) && l.storage.n + l.wide.n == trained,
+       "%d weights in two buffers of %lld and %lld elements", trained,
+       (long long)l.storage.elements, (long long)l.wide.elements);
+    ok(has_part(&l.storage, f.op, "1.c.W_k", 1) && has_part(&l.storage, f.op, "2.o.W", 1) &&
+           has_part(&l.storage, f.op, "1.a.A", 1) && has_part(&l.storage, f.op, "1.r.W_write", 1) &&
+           has_part(&l.storage, f.op, "1.c.W_r", 1),
+       "matrices decay");
+    ok(has_part(&l.storage, f.op, "x.E", 0) && has_part(&l.storage, f.op, "1.n.w", 0) &&
+           has_part(&l.storage, f.op, "1.g.b", 0) && has_part(&l.storage, f.op, "1.c.b_z", 0) &&
+           has_part(&l.storage, f.op, "1.r.b_h", 0) && has_part(&l.wide, f.op, "1.c.V0", 0) &&
+           has_part(&l.wide, f.op, "1.r.M0", 0),
+       "embeddings, norms, biases and learned states do not");
+    ok(!has_part(&l.storage, f.op, "1.a.W", 1) && !has_part(&l.storage, f.op, "1.a.W", 0),
+       "an adapter's W is in none");
+    program_free(p);
+}
+
 int main(void)
 {
     omp_set_num_threads(1);
@@ -396,5 +459,6 @@ int main(void)
     refusals();
     sizes();
     names();
+    layouts();
     return done();
 }

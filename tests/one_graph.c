@@ -181,38 +181,110 @@ static int run_both(const struct placed *p)
     return e;
 }
 
+/* The bytes of a run: as predicted by the run's own count; and by the device's, which has its pages. */
+static void bytes(const struct run *r, const char *what, const struct outcome *out)
+{
+    enum { PAGE = 2 << 20 };
+    const int64_t predicted = op_memory(&r->call);
+    const int64_t most = predicted + (2 * r->call.op->n_args + 1) * (int64_t)PAGE;
+
+    ok(out->peak == predicted && (!out->used || (out->used <= most && out->used >= predicted / 2)),
+       "%s: %s: %lld bytes predicted and in use, %lld by the device's count, %lld saved",
+       r->call.backend->name, what, (long long)predicted, (long long)out->used,
+       (long long)op_saved(&r->call));
+}
+
+/* Have the results of two cases whose saved tensors differ the same bits? */
+static int same_but_saved(const struct call *f, const struct tensors *a, const struct call *g,
+                          const struct tensors *b)
+{
+    int same = 1, n = 0;
+
+    FOR_RESULTS (f, i, grad) {
+        const int other = op_arg(g->op, f->op->arg[i].name);
+        if (!grad && !(f->op->arg[i].flags & OUT))
+            continue;
+        same &= other >= 0 && same_bits(tensors_result(a, i, grad), tensors_result(b, other, grad),
+                                        op_count(f, i));
+        n++;
+    }
+    return same && n > 5;
+}
+
+/* Both passes of a case whose results are `want`. */
+static int both_passes(const struct run *r, const struct tensors *inputs,
+                       const struct tensors *want, const char *what)
+{
+    const struct backend *b = r->call.backend;
+    struct placed p = {.call = r->call, .inputs = inputs};
+    const int e = place_all(&p) || call_pass(&p.call, FORWARD) || call_pass(&p.call, BACKWARD) ||
+                  run_both(&p);
+
+    ok(!e && same_results(&p, want), "%s: %s: both passes %s: the bits of one after the other",
+       b->name, what, b->machine->timing.record ? "as one recording" : "again");
+    if (!e && b->machine->timing.record)
+        times(&p, what);
+    release(&p);
+    return e;
+}
+
+/* A model with recompute = 0, 1, 2; the bits of the first are those of all. */
+struct first {
+    struct call call;
+    struct tensors *inputs, *want;
+};
+
+static int test_case(const struct backend *b, const struct call *f, const char *what,
+                     struct first *first)
+{
+    const struct run r = {.call = call_here(f, b, op_kernel(f->op, b, 0)),
+                          .watch = b->machine->timing.record != NULL};
+    struct tensors *inputs = tensors_new(&r.call), *want = NULL;
+    struct outcome out;
+    int e = !inputs;
+
+    if (!e) {
+        tensors_draw(inputs, &r.call, 1, 1);
+        tensors_round(inputs, &r.call);
+        want = run_copy(&r, inputs, &out);
+    }
+    e = e || !want || both_passes(&r, inputs, want, what);
+    if (!e)
+        bytes(&r, what, &out);
+    if (!e && first->want)
+        ok(same_but_saved(&first->call, first->want, &r.call, want), "%s: %s: no bit is other",
+           b->name, what);
+    if (first->want || e) {
+        tensors_free(want);
+        tensors_free(inputs);
+    } else {
+        *first = (struct first){r.call, inputs, want};
+    }
+    return e;
+}
+
 static void test(const struct backend *b, const char *nonlin)
 {
-    const int whole = b->machine->timing.record && !emulated(b);
-    const char *words = whole ? "batch=16" : "batch=2 steps=7 width=8 vocabulary=5";
-    struct placed p = {.inputs = NULL};
-    char text[2000];
-    struct call f;
+    const char *sizes =
+        b->machine->timing.record ? "batch=16" : "batch=2 steps=7 width=8 vocabulary=5";
+    struct first first = {.want = NULL};
+    char text[2000], words[100], what[60];
+    int e = 0;
 
     snprintf(text, sizeof text, MODEL, nonlin);
     struct program *model = program_read("model", text, stdout);
-    if (!model || cases_one(program_op(model), words, &f)) {
-        ok(0, "%s: %s", b->name, model ? err_text() : "no program");
-        program_free(model);
-        return;
+    for (int k = 0; !e && k < 3; k++) {
+        struct call f;
+        snprintf(words, sizeof words, "%s recompute=%d", sizes, k);
+        snprintf(what, sizeof what, "%s recompute=%d", nonlin, k);
+        e = !model || cases_one(program_op(model), words, &f) || test_case(b, &f, what, &first);
     }
-    const struct run r = {.call = call_here(&f, b, op_kernel(f.op, b, 0))};
-    struct tensors *inputs = tensors_new(&r.call);
-    tensors_draw(inputs, &r.call, 1, 1);
-    tensors_round(inputs, &r.call);
-    struct tensors *want = run_copy(&r, inputs, NULL);
-    p.call = r.call, p.inputs = inputs;
-    const int e = !want || place_all(&p) || call_pass(&p.call, FORWARD) ||
-                  call_pass(&p.call, BACKWARD) || run_both(&p);
-    ok(!e && same_results(&p, want), "%s: %s: both passes %s: the bits of one after the other",
-       b->name, nonlin, b->machine->timing.record ? "as one recording" : "again");
-    if (e)
+    if (e) {
+        ok(0, "%s: %s", b->name, what);
         printf("# %s\n", err_text());
-    if (!e && whole)
-        times(&p, nonlin);
-    release(&p);
-    tensors_free(want);
-    tensors_free(inputs);
+    }
+    tensors_free(first.want);
+    tensors_free(first.inputs);
     program_free(model);
 }
 

@@ -1,8 +1,6 @@
-/* e74, plainly: the projections as products over all T*B rows of x at once,
+/* e74, plainly: the projections as products over all T*B rows of x at once, the gate act(z),
  * then e74_cell; backward in the opposite order. */
-#include "ref/ref.h"
-
-#include "common/ops/e74.h"
+#include "ref/e74_gate.h"
 
 /* One projection p = x W^T, and the gradients of W and p. */
 struct projection {
@@ -28,9 +26,9 @@ static int projections(const struct e74 *a, const struct e74 *g, num *const dp[4
 }
 
 /* The cell's call within the layer's f, on the reference of the cell. */
-static struct call cell_within(const struct call *f, void *const dp[4], void *work)
+static struct call cell_within(const struct call *f, void *const dp[4], void *gate, void *work)
 {
-    struct call c = e74_cell_call(f, dp, work);
+    struct call c = e74_cell_call(f, dp, gate, work);
     c.kernel = impl_choose(&c, NULL).kernel;
     return c;
 }
@@ -46,11 +44,26 @@ static size_t dp_bytes(const struct call *f)
     return (4 * rows(f) * DIM(f, 'P') * sizeof(num) + 63) / 64 * 64;
 }
 
+/* The same of the gate. */
+static size_t gate_bytes(const struct call *f)
+{
+    return e74_has_gate(f) ? (rows(f) * DIM(f, 'P') * sizeof(num) + 63) / 64 * 64 : 0;
+}
+
+/* The gate at `at`; or NULL: the cell's z is the layer's. */
+static num *gate_at(const struct call *f, void *at)
+{
+    if (!e74_has_gate(f))
+        return NULL;
+    e74_make_gate(f, at, rows(f) * DIM(f, 'P'));
+    return at;
+}
+
 static int forward(const struct call *f)
 {
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
-    real *work = f->work;
+    real *work = (real *)((char *)f->work + gate_bytes(f));
     const real *x = widened(a->x, M * D, &work);
     num *none[4] = {NULL};
     struct projection list[4];
@@ -69,7 +82,7 @@ static int forward(const struct call *f)
         }
         filled(list[i].p, p, M * P);
     }
-    struct call c = cell_within(f, NULL, work);
+    struct call c = cell_within(f, NULL, gate_at(f, f->work), work);
     return call_pass(&c, FORWARD);
 }
 
@@ -82,11 +95,14 @@ static int backward(const struct call *f)
 
     for (int i = 0; i < 4; i++)
         dp[i] = (num *)f->work + i * M * P;
-    real *work = (real *)((char *)f->work + dp_bytes(f));
-    struct call c = cell_within(f, (void *[]){dp[0], dp[1], dp[2], dp[3]}, work);
+    num *gate = gate_at(f, (char *)f->work + dp_bytes(f));
+    real *work = (real *)((char *)f->work + dp_bytes(f) + gate_bytes(f));
+    struct call c = cell_within(f, (void *[]){dp[0], dp[1], dp[2], dp[3]}, gate, work);
     int e = call_pass(&c, BACKWARD);
     if (e)
         return e;
+    if (gate)
+        e74_back_through_gate(f, dp[3], M * P);
 
     const real *x = widened(a->x, M * D, &work);
     real *dx = to_fill(g->x, M * D, &work);
@@ -117,12 +133,12 @@ static int backward(const struct call *f)
 static size_t work(const struct call *f, enum pass p)
 {
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
-    struct call c = cell_within(f, NULL, NULL);
+    struct call c = cell_within(f, NULL, NULL, NULL);
     size_t cell = op_work(&c, p);
     size_t copies = COPIES * sizeof(real) * ((p == FORWARD ? 1 : 2) * M * D + P * D + M * P);
     if (p == FORWARD)
-        return COPIES * sizeof(real) * M * D + (cell > copies ? cell : copies);
-    return dp_bytes(f) + (cell > copies ? cell : copies);
+        return gate_bytes(f) + COPIES * sizeof(real) * M * D + (cell > copies ? cell : copies);
+    return dp_bytes(f) + gate_bytes(f) + (cell > copies ? cell : copies);
 }
 
 static const char *declines(const struct call *f)

@@ -1,21 +1,23 @@
 /* e74: k, v, q, z = x W^T (z with a bias) as GEMMs over all T*B rows of x, in one launch,
- * then e74_cell; backward in the reverse order, with one GEMM for dx and one for the
+ * the gate act(z), then e74_cell; backward in the reverse order, with one GEMM for dx and one for the
  * gradients of all weights. */
+#include "gpu/device/math.cuh"
 #include "gpu/e74/e74_cell.cuh"
+#include "gpu/element/elementwise.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
 
 /* The cell's call within the layer's f, on the kernel that the layer is made around. */
-static call cell_within(const struct call *f, void *const dp[4], void *work)
+static call cell_within(const struct call *f, void *const dp[4], void *gate, void *work)
 {
-    call c = e74_cell_call(f, dp, work);
+    call c = e74_cell_call(f, dp, gate, work);
     c.kernel = (const struct impl *)f->kernel->data;
     return c;
 }
 
 static call link(const struct call *f)
 {
-    return cell_within(f, NULL, NULL);
+    return cell_within(f, NULL, NULL, NULL);
 }
 
 OF_CALL(int64_t, rows, DIM(f, 'T') * DIM(f, 'B'))
@@ -39,13 +41,14 @@ static projections projections_of(const struct call *f)
             {g->W_k, g->W_v, g->W_q, g->W_z}};
 }
 
-/* The workspace: the pointers of forward's products; backward's gradients of each projection, and of
- * all side by side, the weights and their gradients one below the other, column_sums()'s; then the
- * cell's own. */
+/* The workspace: the pointers of forward's products, the gate or NULL; backward's gradients of each
+ * projection, and of all side by side, the weights and their gradients one below the other,
+ * column_sums()'s; then the cell's own.  Backward's gate lies in dp, which is written when the cell has
+ * ended. */
 template <typename T>
 struct workspace {
     product_pointers *pointers;
-    T *each[4], *dp, *W;
+    T *gate, *each[4], *dp, *W;
     float *dW, *sums;
     void *cell;
     size_t bytes; /* before the cell's */
@@ -60,10 +63,12 @@ static workspace<T> workspace_of(const struct call *f, enum pass p)
 
     if (p == FORWARD) {
         w.pointers = take<product_pointers>(&a, 1);
+        w.gate = take<T>(&a, e74_has_gate(f) ? rows(f) * P : 0);
     } else {
         for (int i = 0; i < n; i++)
             w.each[i] = take<T>(&a, rows(f) * P);
         w.dp = take<T>(&a, n * rows(f) * P);
+        w.gate = e74_has_gate(f) ? w.dp : NULL;
         w.W = take<T>(&a, n * PD);
         w.dW = take<float>(&a, n * PD);
         w.sums = take<float>(&a, parts_of(rows(f)) * P);
@@ -105,6 +110,54 @@ static int project_z(const struct call *f, const matrix<T> &x, const matrix<T> &
     return product(f->context, x, Wt, 1, (T *)a->z);
 }
 
+/* ---- the gate ---- */
+
+/* FACTOR sigma(z). */
+template <int FACTOR>
+struct act {
+    enum { IN = 1, OUT = 1 };
+    static __device__ void at(const float *in, float *out)
+    {
+        out[0] = FACTOR * sigmoid_full(in[0]);
+    }
+};
+
+/* dz of z and the gate's gradient, with sigma' = sigma(z) sigma(-z): 1 - sigma would cancel. */
+template <int FACTOR>
+struct act_back {
+    enum { IN = 2, OUT = 1 };
+    static __device__ void at(const float *in, float *out)
+    {
+        const float e = expf(-fabsf(in[0])), gate = 1 / (1 + e);
+        out[0] = in[1] * (FACTOR * e * gate * gate);
+    }
+};
+
+template <typename T>
+static int make_gate(const struct call *f, T *gate)
+{
+    const void *z = ARGS(f, e74)->z;
+    const int64_t n = rows(f) * DIM(f, 'P');
+
+    return f->choice[E74_Z_ACT] == E74_SIGMOID
+               ? each_element<T, true, act<1>>(f->context, {{z}, {gate}}, n)
+               : each_element<T, true, act<2>>(f->context, {{z}, {gate}}, n);
+}
+
+/* dz, of the gate before, becomes that of z. */
+template <typename T>
+static int back_through_gate(const struct call *f, void *dz)
+{
+    const void *z = ARGS(f, e74)->z;
+    const int64_t n = rows(f) * DIM(f, 'P');
+
+    return f->choice[E74_Z_ACT] == E74_SIGMOID
+               ? each_element<T, true, act_back<1>>(f->context, {{z, dz}, {dz}}, n)
+               : each_element<T, true, act_back<2>>(f->context, {{z, dz}, {dz}}, n);
+}
+
+/* ---- the passes ---- */
+
 template <typename T>
 static int forward(const struct call *f)
 {
@@ -123,7 +176,9 @@ static int forward(const struct call *f)
     CUDA(products(f->context, all.n - z, x, Wt, 0, to, w.pointers));
     if (z)
         CUDA(project_z(f, x, Wt[all.n - 1]));
-    const call c = cell_within(f, NULL, w.cell);
+    if (w.gate)
+        CUDA(make_gate(f, w.gate));
+    const call c = cell_within(f, NULL, w.gate, w.cell);
     return call_pass(&c, FORWARD);
 }
 
@@ -139,8 +194,12 @@ static int backward(const struct call *f)
 
     for (int i = 0; i < 4; i++)
         all.p[i] = w.each[i];
-    const call c = cell_within(f, all.p, w.cell);
+    if (w.gate)
+        CUDA(make_gate(f, w.gate));
+    const call c = cell_within(f, all.p, w.gate, w.cell);
     CUDA(call_pass(&c, BACKWARD));
+    if (w.gate)
+        CUDA(back_through_gate<T>(f, all.p[3]));
     CUDA((concatenate(f->context, w.dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P)));
     stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream(f)>>>(w.W, all, P * D);
     CUDA(cudaGetLastError());

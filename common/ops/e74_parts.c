@@ -15,7 +15,7 @@ static void cell(const struct call *f, struct layer_part *to)
 {
     struct call *c = &to->call;
 
-    *c = f->kernel && f->kernel->link ? f->kernel->link(f) : e74_cell_call(f, NULL, NULL);
+    *c = f->kernel && f->kernel->link ? f->kernel->link(f) : e74_cell_call(f, NULL, NULL, NULL);
     *c = call_on(c, f->backend, c->kernel, f->context);
     if (!c->kernel)
         c->kernel = impl_choose(c, NULL).kernel;
@@ -71,6 +71,8 @@ int e74_part(const struct call *f, int i, struct layer_part *to)
     const int bias = one && i > 0 && W[i - 1] == PLACE(e74, W_z);
 
     *to = (struct layer_part){.makes = 0};
+    if (e74_has_gate(f))
+        return 0;
     if (!i)
         cell(f, to);
     if (!i || i > n + 1)

@@ -142,7 +142,7 @@ static void draw_b_z(const struct call *f, int arg, uint64_t key, double *x)
 {
     for (int64_t i = 0; i < op_count(f, arg); i++) {
         const double size = fabs(draw_normal(key, i));
-        const double large = i / 2 % 2 ? 100 * size : 6 + size;
+        const double large = i / 2 % 2 ? 100 + size : 6 + size;
         x[i] = f->choice[E74_B_Z_FILL] ? i % 2 ? -large : large : draw_uniform(key, i);
     }
 }

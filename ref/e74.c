@@ -1,8 +1,6 @@
-/* e74, plainly: the projections as products over all T*B rows of x at once,
+/* e74, plainly: the projections as products over all T*B rows of x at once, the gate act(z),
  * then e74_cell; backward in the opposite order. */
-#include "ref/ref.h"
-
-#include "common/ops/e74.h"
+#include "ref/e74_gate.h"
 
 /* One projection p = x W^T, and the gradients of W and p. */
 struct projection {
@@ -69,6 +67,8 @@ static int forward(const struct call *f)
         }
         filled(list[i].p, p, M * P);
     }
+    if (a->gate)
+        e74_make_gate(f, M * P);
     struct call c = cell_within(f, NULL, work);
     return call_pass(&c, FORWARD);
 }
@@ -87,6 +87,8 @@ static int backward(const struct call *f)
     int e = call_pass(&c, BACKWARD);
     if (e)
         return e;
+    if (a->gate)
+        e74_back_through_gate(f, dp[3], M * P);
 
     const real *x = widened(a->x, M * D, &work);
     real *dx = to_fill(g->x, M * D, &work);

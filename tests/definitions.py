@@ -586,6 +586,9 @@ def e74_cell(a, given):
     return cell(a, given, *tied(a["proj"], lambda name: given[name]))
 
 
+GATES = {"linear": lambda p: p, "sigmoid": sigmoid, "twice_sigmoid": lambda p: 2 * sigmoid(p)}
+
+
 def layer(a, given, x):
     """e74 of x, which is not an input of its own in e74_block."""
     T, B, _ = x.shape
@@ -598,7 +601,11 @@ def layer(a, given, x):
         made[name] = p.reshape(T, B, int(a["heads"]), int(a["n_state"]))
         return made[name]
 
-    return {**cell(a, given, *tied(a["proj"], project)), **made}
+    k, v, q, z = tied(a["proj"], project)
+    gate = None if z is None else GATES[a["z_act"]](z)
+    if a["z_act"] != "linear":
+        made["gate"] = gate
+    return {**cell(a, given, k, v, q, gate), **made}
 
 
 def layer_roundings(a, given, results):

@@ -1,5 +1,7 @@
 /* The contracts of e74_cell and e74: one set of parameters, one set of
  * tensors, once with k, v, q, z as inputs and once with x and the weights. */
+#include <math.h>
+
 #include "common/base/err.h"
 #include "common/call/contract.h"
 #include "common/ops/e74.h"
@@ -12,6 +14,7 @@ static const char *const projs[] = {"full", "no_z", "tied_kq", "tied_kvq", NULL}
 static const char *const nonlins[] = {"tanh", "linear", "rmsnorm", "frobnorm", NULL};
 static const char *const z_mods[] = {"column", "row", "full", NULL};
 static const char *const whose_V[] = {"each", "shared", NULL};
+static const char *const z_acts[] = {"linear", "sigmoid", "twice_sigmoid", NULL};
 static const char *const trajectories[] = {"checkpoint", "store", NULL};
 
 static int state_is(const struct call *f, int state)
@@ -21,6 +24,8 @@ static int state_is(const struct call *f, int state)
 
 OF_CALL(int, has_z, f->choice[E74_PROJ] == E74_WITH_Z)
 OF_CALL(const char *, without_z, has_z(f) ? NULL : "only proj = full has a z")
+OF_CALL(const char *, without_gate,
+        e74_has_gate(f) ? NULL : "only z_act = sigmoid and twice_sigmoid saturate")
 OF_CALL(int, stored, f->choice[E74_TRAJECTORY] == E74_STORE)
 OF_CALL(const char *, without_interval,
         stored(f) ? "trajectory = store keeps the state before every step" : NULL)
@@ -59,10 +64,17 @@ enum { MAX_SIZE = 1 << 30 };
     {"checkpoint_interval", 'K', NULL, 32, 1, MAX_SIZE, "steps between stored states",           \
      without_interval},
 
+static const char *const b_z_fills[] = {"normal", "saturated", NULL};
+
 /* The layer has all of these but eps. */
 static const struct param params[] = {
     SHARED_PARAMS
     {"dim", 'D', NULL, 256, 1, MAX_SIZE, "input width d", NULL},
+    [E74_Z_ACT] = {"z_act", 0, z_acts, E74_IDENTITY, 0, 0, "z is p = W_z x + b_z, sigma(p) or 2 sigma(p)",
+                   without_z},
+    [E74_B_Z_FILL] = {"fill", 0, b_z_fills, 0, 0, 0,
+                      "how b_z is drawn: within 0 ... 1, or so that sigma(p) is near 0 or 1",
+                      without_gate, .aside = 1, .draw = 1},
     [E74_EPS] = REAL_PARAM("eps", 1e-6, 0, 1e6, "of the norm: added to the mean square"),
 };
 static const char *const fills[] = {"normal", "tiny", NULL};
@@ -130,6 +142,17 @@ static void draw_k(const struct call *f, int arg, uint64_t key, double *x)
         x[i] = draw_normal(key, i) * (f->choice[E74_FILL] && i / DIM(f, 'N') % 2 ? E74_EPSILON : 1);
 }
 
+/* saturated: of both signs, one half where sigma is near 0 or 1, the other where it is 0 or 1 in most
+ * types. */
+static void draw_b_z(const struct call *f, int arg, uint64_t key, double *x)
+{
+    for (int64_t i = 0; i < op_count(f, arg); i++) {
+        const double size = fabs(draw_normal(key, i));
+        const double large = i / 2 % 2 ? 100 + size : 6 + size;
+        x[i] = f->choice[E74_B_Z_FILL] ? i % 2 ? -large : large : draw_uniform(key, i);
+    }
+}
+
 static const struct arg cell_args[] = {
     ARG(e74_cell, k, "TBHN", IN | DIFF, .draw = draw_k),
     ARG(e74_cell, v, "TBHN", IN | DIFF, NORMAL, has_v),
@@ -144,11 +167,12 @@ static const struct arg cell_args[] = {
     ARG(op, W_v, "PD", IN | DIFF | WIDE_GRAD | PARAMETER, FAN, has_v),                                       \
     ARG(op, W_q, "PD", IN | DIFF | WIDE_GRAD | PARAMETER, FAN, has_q),                                       \
     ARG(op, W_z, "PD", IN | DIFF | WIDE_GRAD | PARAMETER, FAN, has_z),                                       \
-    ARG(op, b_z, "P", IN | DIFF | WIDE_GRAD | PARAMETER, GATE, has_z),                                       \
+    ARG(op, b_z, "P", IN | DIFF | WIDE_GRAD | PARAMETER, .when = has_z, .draw = draw_b_z),                                     \
     ARG(op, k, "TBHN", SAVED),                                                                   \
     ARG(op, v, "TBHN", SAVED, .when = has_v),                                                    \
     ARG(op, q, "TBHN", SAVED, .when = has_q),                                                    \
-    ARG(op, z, "TBHN", SAVED, .when = has_z)
+    ARG(op, z, "TBHN", SAVED, .when = has_z),                                                    \
+    ARG(op, gate, "TBHN", SAVED, .when = e74_has_gate)
 // clang-format on
 
 static const struct arg layer_args[] = {
@@ -273,6 +297,12 @@ static double projections(const struct call *f, enum pass p)
     return products * product * (p == FORWARD ? 1 : 2);
 }
 
+/* And of act, an exponential and a reciprocal each. */
+static double layer_specials(const struct call *f, enum pass p)
+{
+    return cell_specials(f, p) + (e74_has_gate(f) ? 2 * all_rows(f) : 0);
+}
+
 static double layer_flops(const struct call *f, enum pass p)
 {
     return cell_flops(f, p) + projections(f, p);
@@ -370,6 +400,17 @@ static double block_products(const struct call *f, enum pass p)
     "; steps=6 batch=3 heads=2 n_state=8 block_size=4 rank=3 checkpoint_interval=4 "             \
     "state=full,diagonal,lowrank,blockdiag fill=tiny"
 
+/* The layers', with a gate: on each side of each state, where it saturates, and in many steps. */
+#define GATE_CASES(d)                                                                            \
+    "; " SMALL "n_state=4 rank=3 state=full,lowrank z_act=sigmoid,twice_sigmoid proj=full "      \
+    "z_mod=column,row,full " d                                                                   \
+    "; " SMALL "n_state=6 block_size=3 state=diagonal,blockdiag nonlin=linear "                  \
+    "z_act=sigmoid,twice_sigmoid proj=full z_mod=column,row,full " d                             \
+    "; " SMALL "n_state=4 fill=saturated z_act=sigmoid,twice_sigmoid proj=full z_mod=full " d    \
+    "; steps=1 batch=3 heads=3 n_state=1 fill=saturated z_act=sigmoid proj=full " d              \
+    "; steps=9 batch=3 n_state=33 z_act=twice_sigmoid proj=full nonlin=rmsnorm " d               \
+    "; steps=70,300 batch=2 n_state=16 nonlin=linear z_act=twice_sigmoid proj=full " d
+
 #define BLOCK "state=blockdiag block_size=6 n_state=6 " SMALL
 #define FULL "state=full n_state=6 " SMALL
 #define FACTORED "state=lowrank rank=6 n_state=6 " SMALL
@@ -417,6 +458,10 @@ static const struct identity layer_identities[] = {
      "out U_T x W_k W_v W_q W_z b_z U0 V0 W_r", NULL},
     {"W_z = 0, b_z = 1 is no_z", FULL "dim=5" Z, FULL "dim=5", "W_z=zeros b_z=ones", "",
      "out S_T W_k W_v W_q S0", NULL},
+    {"2 sigma(0) = 1 is no_z", FULL "dim=5 z_act=twice_sigmoid" Z, FULL "dim=5", "W_z=zeros b_z=zeros",
+     "", "out S_T x W_k W_v W_q S0", NULL},
+    {"sigma(0) = 1/2 is b_z = 1/2", FULL "dim=5 z_act=sigmoid" Z, FULL "dim=5" Z, "W_z=zeros b_z=zeros",
+     "b_z=0.5", "out S_T x W_k W_v W_q S0", NULL},
     {"tied_kq is W_q = W_k", FULL "dim=5 proj=tied_kq", FULL "dim=5", "", "W_q=W_k",
      "out S_T x W_k:W_k+W_q W_v S0", NULL},
     {"tied_kvq is W_v = W_q = W_k", FULL "dim=5 proj=tied_kvq", FULL "dim=5", "",
@@ -522,7 +567,9 @@ static const char layer_shapes[] =
     SIZES(65, 5, 1, 33, 7, 16, 3) "dim=17 nonlin=tanh proj=tied_kq" SHARED_V
     SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=linear proj=full z_mod=full "
     "state=full,diagonal,lowrank; "
-    SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=tanh proj=full z_mod=full state=blockdiag; ";
+    SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=tanh proj=full z_mod=full state=blockdiag; "
+    SIZES(33, 3, 3, 65, 33, 5, 13) "dim=100 proj=full z_mod=full z_act=twice_sigmoid" STATES
+    SIZES(31, 33, 1, 7, 1, 1, 7) "dim=9 nonlin=linear proj=full z_act=sigmoid fill=saturated" STATES;
 
 // clang-format on
 
@@ -550,9 +597,12 @@ static const struct cost cell_costs[] = {
     {.settings = NULL},
 };
 
+#define GATED COUNTED "dim=5 proj=full z_act=sigmoid"
 static const struct cost layer_costs[] = {
     {COUNTED "dim=5", FORWARD, 576 + 3 * 240, 384 + 3 * 240, 96 + 12 + 48, {3, 4, 1}},
     {COUNTED "dim=5", BACKWARD, 1728 + 6 * 240, 960 + 6 * 240, 64 + 18 + 48, {3, 5, 0}},
+    {GATED, FORWARD, 576 + 4 * 240, 384 + 4 * 240, 96 + 12 + 48 + 48, {3, 4, 1}},
+    {GATED, BACKWARD, 1728 + 8 * 240, 960 + 8 * 240, 64 + 18 + 48 + 48, {3, 5, 0}},
     {.settings = NULL},
 };
 // clang-format on
@@ -580,9 +630,8 @@ static const struct refusal layer_declined[] = {
 
 /* The members that all three share. */
 #define E74                                                                                        \
-    .axis = axes, .refused = refused, .derive = derive, .specials = cell_specials,                 \
-    .chain = cell_chain, .rows = "BH", .batch = 'B', .time = 'T', .sites = "GS",                   \
-    .declared = "delta"
+    .axis = axes, .refused = refused, .derive = derive, .chain = cell_chain, .rows = "BH",         \
+    .batch = 'B', .time = 'T', .sites = "GS", .declared = "delta"
 #define SMALL_BLOCK SMALL "n_state=4 dim=6 "
 
 const struct op op_e74_cell = {
@@ -599,6 +648,7 @@ const struct op op_e74_cell = {
     .neutral = &cell_interval,
     .flops = cell_flops,
     .products = cell_products,
+    .specials = cell_specials,
 };
 
 const struct op op_e74 = {
@@ -610,7 +660,8 @@ const struct op op_e74 = {
     .n_params = LAYER_PARAMS,
     .arg = layer_args,
     .n_args = N_ARGS(e74),
-    .cases = CELL_CASES(" dim=3") "; steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
+    .cases = CELL_CASES(
+        " dim=3") "; steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3" GATE_CASES("dim=3"),
     .shapes = layer_shapes,
     .memory = "state=diagonal,full steps=512 batch=32 n_state=64 dim=256",
     .declined = layer_declined,
@@ -619,6 +670,7 @@ const struct op op_e74 = {
     .neutral = &layer_interval,
     .flops = layer_flops,
     .products = layer_products,
+    .specials = layer_specials,
     .part = e74_part,
     .blas = 1,
 };
@@ -646,8 +698,10 @@ const struct op op_e74_block = {
     "steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3; "
     "steps=31 batch=2 heads=8 n_state=2 checkpoint_interval=20 dim=1 state=diagonal nonlin=linear "
     "proj=tied_kvq; "
-    "steps=2 batch=131 heads=10 n_state=2 checkpoint_interval=1 dim=1 nonlin=rmsnorm eps=0.875",
+    "steps=2 batch=131 heads=10 n_state=2 checkpoint_interval=1 dim=1 nonlin=rmsnorm "
+    "eps=0.875" GATE_CASES("dim=6"),
     .flops = block_flops,
     .products = block_products,
+    .specials = layer_specials,
     .blas = 1,
 };

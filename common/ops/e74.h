@@ -16,7 +16,14 @@
  *
  * e74_cell takes k, v, q, z; e74 takes x and the weights that make them; and e74_block is a
  * layer of a model, out = x + e74(rmsnorm(x)) W_o^T: a chain of the operations rmsnorm,
- * e74 (linear, e74_cell) and linear, and the sum.
+ * e74 (linear, e74_cell) and linear, and the sum.  In these two the cell's z is act(p) of
+ * p = W_z x + b_z, rounded to the storage type:
+ *
+ *     act(p) = p                    z_act = linear
+ *     act(p) = sigma(p)             sigmoid: I - (z k^) k^T has eigenvalues in 0 ... 1 where z is a number
+ *     act(p) = 2 sigma(p)           twice_sigmoid: and here in -1 ... 1
+ *
+ * p is saved as z, and beside it the gate act(p): act' = sigma (1 - sigma) is lost in a sigma that is rounded.
  * All have the same choices, at the same places:
  */
 #ifndef E74_H
@@ -36,8 +43,8 @@ enum {
     E74_V /* whose V0 is; not named V0, which is the tensor in a line of a program */
 };
 
-enum { E74_EPS = 15 };  /* the place of eps, e74_block's */
-enum { E74_FILL = 14 }; /* of fill, e74_cell's: the others have a size there, and no choice */
+enum { E74_FILL = 14 }; /* e74_cell's: the others have a size there, and no choice */
+enum { E74_Z_ACT = E74_FILL + 1, E74_B_Z_FILL, E74_EPS }; /* the layers', eps e74_block's alone */
 
 enum { E74_FULL, E74_DIAGONAL, E74_LOWRANK, E74_BLOCKDIAG }; /* state */
 enum { E74_WITH_Z, E74_NO_Z, E74_TIED_KQ, E74_TIED_KVQ };    /* proj */
@@ -45,6 +52,7 @@ enum { E74_TANH, E74_LINEAR, E74_RMSNORM, E74_FROBNORM };    /* nonlin */
 enum { E74_COLUMN, E74_ROW, E74_BOTH };                      /* z_mod */
 enum { E74_CHECKPOINT, E74_STORE };                          /* trajectory */
 enum { E74_V_EACH, E74_V_SHARED };                           /* V */
+enum { E74_IDENTITY, E74_SIGMOID, E74_TWICE_SIGMOID };       /* z_act */
 enum { E74_AT_GS, E74_AT_DELTA };                            /* sites */
 
 struct e74_cell {
@@ -60,11 +68,12 @@ struct e74_cell {
 struct e74 {
     void *x;               /* [T,B,d] */
     void *W_k, *W_v, *W_q; /* [H*n,d]: k = W_k x, ... */
-    void *W_z, *b_z;       /* z = W_z x + b_z */
+    void *W_z, *b_z;       /* z = W_z x + b_z, before act */
     void *S0, *U0, *V0, *W_r;
     void *out;
     void *S_T, *U_T;
     void *k, *v, *q, *z; /* saved for the backward pass */
+    void *gate;          /* act(z), the cell's z, where act is not the identity */
     void *y;
     void *checkpoints;
 };
@@ -79,19 +88,25 @@ struct e74_block {
     void *out; /* [T,B,d] */
     void *S_T, *U_T;
     void *normed, *rstd; /* [T,B,d], [T,B]: kept for the backward pass, like all that follow */
-    void *k, *v, *q, *z;
+    void *k, *v, *q, *z, *gate;
     void *y, *read; /* read: e74's out, [T,B,H*n] */
     void *checkpoints;
 };
 
-/* The cell's call within the layer's f: its tensors are the layer's, and its
- * gradients of k, v, q, z are dp (NULL: none are wanted), where f has those. */
+/* Is the cell's z another tensor than the layer's, the gate act(z)? */
+static inline int e74_has_gate(const struct call *f)
+{
+    return f->choice[E74_PROJ] == E74_WITH_Z && f->choice[E74_Z_ACT] != E74_IDENTITY;
+}
+
+/* The cell's call within the layer's f: its tensors are the layer's, z the gate where there is one,
+ * and its gradients of k, v, q, z are dp (NULL: none are wanted), where f has those. */
 static inline struct call e74_cell_call(const struct call *f, void *const dp[4], void *work)
 {
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
     struct call c = *f;
     // clang-format off
-    struct e74_cell ca = {a->k, a->v, a->q, a->z, a->S0, a->U0, a->V0, a->W_r,
+    struct e74_cell ca = {a->k, a->v, a->q, e74_has_gate(f) ? a->gate : a->z, a->S0, a->U0, a->V0, a->W_r,
                           a->out, a->S_T, a->U_T, a->y, a->checkpoints};
     struct e74_cell cg = {dp && a->k ? dp[0] : NULL, dp && a->v ? dp[1] : NULL,
                           dp && a->q ? dp[2] : NULL, dp && a->z ? dp[3] : NULL,

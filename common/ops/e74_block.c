@@ -65,10 +65,10 @@ static struct call layer_of(const struct call *f, const struct workspace *w)
     // clang-format off
     const struct e74 args = {
         a->normed, a->W_k, a->W_v, a->W_q, a->W_z, a->b_z, a->S0, a->U0, a->V0, a->W_r,
-        a->read, a->S_T, a->U_T, a->k, a->v, a->q, a->z, a->y, a->checkpoints};
+        a->read, a->S_T, a->U_T, a->k, a->v, a->q, a->z, a->gate, a->y, a->checkpoints};
     const struct e74 grads = {
         w->dnormed, g->W_k, g->W_v, g->W_q, g->W_z, g->b_z, g->S0, g->U0, g->V0, g->W_r,
-        w->dread, g->S_T, g->U_T, NULL, NULL, NULL, NULL, NULL, NULL};
+        w->dread, g->S_T, g->U_T, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     // clang-format on
     struct call c = *f;
 

@@ -24,7 +24,9 @@ static void cell(const struct call *f, struct layer_part *to)
         const unsigned flags = c->op->arg[i].flags;
         if (!op_has(c, i))
             continue;
-        is(to, i, op_arg(f->op, c->op->arg[i].name));
+        is(to, i,
+           i == PLACE(e74_cell, z) && e74_has_gate(f) ? PLACE(e74, gate)
+                                                      : op_arg(f->op, c->op->arg[i].name));
         if (!(flags & IN))
             results_add(&to->own, i, 0);
         else if (flags & DIFF)
@@ -64,33 +66,50 @@ static int projections(const struct call *f, int W[4], int p[4])
     return n;
 }
 
-int e74_part(const struct call *f, int i, struct layer_part *to)
+/* The product of one projection: of z before its gate, whose gradient the layer keeps to itself, forward alone. */
+static void one(const struct call *f, struct layer_part *to, int W, int p)
 {
-    int W[4], p[4];
-    const int n = projections(f, W, p), one = i <= n;
-    const int bias = one && i > 0 && W[i - 1] == PLACE(e74, W_z);
+    const int is_z = W == PLACE(e74, W_z), backs = !(is_z && e74_has_gate(f));
 
-    *to = (struct layer_part){.makes = 0};
-    if (!i)
-        cell(f, to);
-    if (!i || i > n + 1)
-        return !i;
-    to->call = product(f, one ? 1 : n, bias);
+    to->call = product(f, 1, is_z);
     is(to, PLACE(linear, x), PLACE(e74, x));
-    for (int k = one ? i - 1 : 0; k < (one ? i : n); k++) {
+    is(to, PLACE(linear, W), W);
+    is(to, PLACE(linear, y), p);
+    results_add(&to->own, PLACE(linear, y), 0);
+    if (backs)
+        results_add(&to->own, PLACE(linear, W), 1);
+    if (is_z)
+        is(to, PLACE(linear, b), PLACE(e74, b_z));
+    if (is_z && backs)
+        results_add(&to->own, PLACE(linear, b), 1);
+}
+
+/* That of all. */
+static void all(const struct call *f, struct layer_part *to, const int *W, const int *p, int n)
+{
+    to->call = product(f, n, 0);
+    is(to, PLACE(linear, x), PLACE(e74, x));
+    for (int k = 0; k < n; k++) {
         is(to, PLACE(linear, W), W[k]);
         is(to, PLACE(linear, y), p[k]);
     }
     set_add(&to->beside, PLACE(linear, y));
-    if (bias)
-        is(to, PLACE(linear, b), PLACE(e74, b_z));
-    if (one) {
-        results_add(&to->own, PLACE(linear, y), 0);
-        results_add(&to->own, PLACE(linear, W), 1);
-    } else {
-        results_add(&to->own, PLACE(linear, x), 1);
-    }
-    if (bias)
-        results_add(&to->own, PLACE(linear, b), 1);
+    results_add(&to->own, PLACE(linear, x), 1);
+}
+
+int e74_part(const struct call *f, int i, struct layer_part *to)
+{
+    int W[4], p[4];
+    const int n = projections(f, W, p), last = e74_has_gate(f) ? n : n + 1;
+
+    *to = (struct layer_part){.makes = 0};
+    if (i > last)
+        return 0;
+    if (!i)
+        cell(f, to);
+    else if (i <= n)
+        one(f, to, W[i - 1], p[i - 1]);
+    else
+        all(f, to, W, p, n);
     return 1;
 }

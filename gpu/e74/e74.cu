@@ -1,6 +1,8 @@
 /* e74: k, v, q, z = x W^T (z with a bias) as GEMMs over all T*B rows of x, in one launch,
- * then e74_cell; backward in the reverse order, with one GEMM for dx and one for the
+ * the gate act(z), then e74_cell; backward in the reverse order, with one GEMM for dx and one for the
  * gradients of all weights. */
+#include "gpu/device/math.cuh"
+#include "gpu/device/vector.cuh"
 #include "gpu/e74/e74_cell.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
@@ -105,6 +107,57 @@ static int project_z(const struct call *f, const matrix<T> &x, const matrix<T> &
     return product(f->context, x, Wt, 1, (T *)a->z);
 }
 
+/* ---- the gate ---- */
+
+/* The gate of z; back: dz of the gate's gradient, with act'(z) = factor sigma(z) sigma(-z), for 1 - sigma
+ * would cancel. */
+static __device__ __forceinline__ float act(float z, float factor)
+{
+    return factor * sigmoid_full(z);
+}
+
+static __device__ __forceinline__ float act_back(float z, float factor, float dgate)
+{
+    const float e = expf(-fabsf(z)), larger = 1 / (1 + e);
+    return dgate * (factor * e * larger * larger);
+}
+
+/* The gate to `to`; or, backward, dz in the place of the gate's gradient.  A thread has one vector of n
+ * elements; those after the last whole one have a thread each. */
+template <typename T, enum pass PASS>
+__global__ void through_act(T *to, const T *z, float factor, int64_t n)
+{
+    const int N = WIDTH<T>;
+    const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x, whole = n / N;
+    const int64_t single = whole * N + (i - whole);
+
+    if (i < whole) {
+        const vec<T> p = load_vec<N>(z + i * N);
+        const vec<T> dgate = PASS == BACKWARD ? load_vec<N>((const T *)to + i * N) : p;
+        store_vec(to + i * N, make_vec<T>([&](int j) {
+                      return PASS == FORWARD ? act(p[j], factor) : act_back(p[j], factor, dgate[j]);
+                  }));
+    } else if (single < n) {
+        const float p = load(z + single);
+        const float dgate = PASS == BACKWARD ? load((const T *)to + single) : 0;
+        store(to + single, PASS == FORWARD ? act(p, factor) : act_back(p, factor, dgate));
+    }
+}
+
+template <typename T, enum pass PASS>
+static int launch_act(const struct call *f, T *to)
+{
+    const T *z = (const T *)ARGS(f, e74)->z;
+    const int64_t n = rows(f) * DIM(f, 'P'), threads = n / WIDTH<T> + n % WIDTH<T>;
+    const float factor = f->choice[E74_Z_ACT] == E74_TWICE_SIGMOID ? 2 : 1;
+
+    through_act<T, PASS><<<grid_of(threads, 1), BLOCK, 0, gpu_stream(f)>>>(to, z, factor, n);
+    CUDA(cudaGetLastError());
+    return 0;
+}
+
+/* ---- the passes ---- */
+
 template <typename T>
 static int forward(const struct call *f)
 {
@@ -123,6 +176,8 @@ static int forward(const struct call *f)
     CUDA(products(f->context, all.n - z, x, Wt, 0, to, w.pointers));
     if (z)
         CUDA(project_z(f, x, Wt[all.n - 1]));
+    if (a->gate)
+        CUDA((launch_act<T, FORWARD>(f, (T *)a->gate)));
     const call c = cell_within(f, NULL, w.cell);
     return call_pass(&c, FORWARD);
 }
@@ -141,6 +196,8 @@ static int backward(const struct call *f)
         all.p[i] = w.each[i];
     const call c = cell_within(f, all.p, w.cell);
     CUDA(call_pass(&c, BACKWARD));
+    if (a->gate)
+        CUDA((launch_act<T, BACKWARD>(f, w.each[3])));
     CUDA((concatenate(f->context, w.dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P)));
     stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream(f)>>>(w.W, all, P * D);
     CUDA(cudaGetLastError());

@@ -1,5 +1,5 @@
 /* Kernels of e74 and e74_block that are wrong (wrong.h). */
-#include "common/ops/e74.h"
+#include "ref/e74_gate.h"
 #include "ref/wrong/runs.h"
 
 /* ---- e74: the right kernel on another call ---- */
@@ -16,12 +16,19 @@ WRONG_PASSES(layer_qk_exchanged, "k and q are taken from each other's rows", exc
              right_backward, .declines = has_q);
 
 WRONG_UNLESS(has_z, f->choice[E74_PROJ] == E74_WITH_Z, "no z")
+WRONG_UNLESS(has_gate, e74_has_gate(f), "no act")
 static int without_bias(const struct call *f)
 {
     return right_with_zeros(f, FORWARD, PLACE(e74, b_z), 0);
 }
 WRONG_PASSES(layer_no_b_z, "z is left without its bias", without_bias, right_backward,
              .declines = has_z);
+
+WRONG_CALL(layer_no_act, "the cell's z is W_z x + b_z itself", g.choice[E74_Z_ACT] = E74_IDENTITY,
+           .declines = has_gate);
+WRONG_CALL(layer_other_act, "sigma for 2 sigma, or 2 sigma for sigma",
+           g.choice[E74_Z_ACT] = E74_SIGMOID + E74_TWICE_SIGMOID - f->choice[E74_Z_ACT],
+           .declines = has_gate);
 
 static int from_zero(const struct call *f)
 {
@@ -45,11 +52,25 @@ enum {
     DX_OF_LAST = 1, /* dx is overwritten by each projection */
     DX_WITHOUT_K = 2,
     LAST_STEP_LOST = 4, /* in the weights' gradients */
-    B_Z_OF_LAST = 8     /* d_b_z of the last step */
+    B_Z_OF_LAST = 8,    /* d_b_z of the last step */
+    SLOPE_LOST = 16,    /* of act */
+    SLOPE_OF_GATE = 32  /* act' from the rounded act(p) */
 };
 
+/* dz, of the gate before, becomes that of z. */
+static void gate_back(const struct call *f, num *dz, int64_t n, unsigned wrong)
+{
+    const num *gate = ARGS(f, e74)->gate;
+    const real scale = f->choice[E74_Z_ACT] == E74_TWICE_SIGMOID ? 2 : 1;
+
+    if (!(wrong & (SLOPE_LOST | SLOPE_OF_GATE)))
+        e74_back_through_gate(f, dz, n);
+    for (int64_t i = 0; wrong & SLOPE_OF_GATE && i < n; i++)
+        dz[i] = store(load(dz[i]) * load(gate[i]) * (1 - load(gate[i]) / scale));
+}
+
 /* The gradients of k, v, q and z, [T B,P] each, by the right cell. */
-static int cell_back(const struct call *f, num *dp[4], void **workspace)
+static int cell_back(const struct call *f, num *dp[4], void **workspace, unsigned wrong)
 {
     const int64_t n = DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P');
     struct call c = e74_cell_call(f, (void *[]){f->work, f->work, f->work, f->work}, NULL);
@@ -63,7 +84,10 @@ static int cell_back(const struct call *f, num *dp[4], void **workspace)
         dp[i] = (num *)at + i * n;
     c = e74_cell_call(f, (void *[]){dp[0], dp[1], dp[2], dp[3]}, at + bytes);
     c.kernel = op_kernel(c.op, c.backend, 0);
-    return right_backward(&c);
+    const int e = right_backward(&c);
+    if (!e && e74_has_gate(f))
+        gate_back(f, dp[3], n, wrong);
+    return e;
 }
 
 /* dx += dp W, dW = dp^T x */
@@ -115,7 +139,7 @@ static int run_backward(const struct call *f, unsigned wrong)
     num *dp[4] = {NULL};
     void *workspace = NULL;
     real *dx = calloc((size_t)n, sizeof *dx);
-    const int e = !dx || cell_back(f, dp, &workspace);
+    const int e = !dx || cell_back(f, dp, &workspace, wrong);
     const struct projection all[] = {{a->W_k, dp[0], g->W_k},
                                      {a->W_v, dp[1], g->W_v},
                                      {a->W_q, dp[2], g->W_q},
@@ -144,9 +168,14 @@ WRONG_BITS(layer_dx_without_k, "dx lacks the keys' part", 0, DX_WITHOUT_K);
 WRONG_BITS(layer_last_step_lost, "the weights' gradients lack the last step", 0, LAST_STEP_LOST);
 WRONG_BITS(layer_b_z_of_last, "d_b_z is of the last step alone", 0, B_Z_OF_LAST, .declines = has_z);
 
+WRONG_BITS(layer_act_not_back, "d_z is the gradient of act(z)", 0, SLOPE_LOST,
+           .declines = has_gate);
+WRONG_BITS(layer_slope_of_gate, "the slope of act is computed from act(z), rounded", 0,
+           SLOPE_OF_GATE, .declines = has_gate);
+
 WRONG_KERNELS(e74, &layer_qk_exchanged, &layer_no_b_z, &layer_zero_state, &layer_no_final_gradient,
-              &layer_dx_overwritten, &layer_dx_without_k, &layer_last_step_lost,
-              &layer_b_z_of_last);
+              &layer_dx_overwritten, &layer_dx_without_k, &layer_last_step_lost, &layer_b_z_of_last,
+              &layer_no_act, &layer_other_act, &layer_act_not_back, &layer_slope_of_gate);
 
 /* ---- e74_block ---- */
 

@@ -586,7 +586,7 @@ def e74_cell(a, given):
     return cell(a, given, *tied(a["proj"], lambda name: given[name]))
 
 
-GATES = {"linear": lambda p: p, "sigmoid": sigmoid, "twice_sigmoid": lambda p: 2 * sigmoid(p)}
+GATES = {"sigmoid": sigmoid, "twice_sigmoid": lambda p: 2 * sigmoid(p)}
 
 
 def layer(a, given, x):
@@ -602,10 +602,9 @@ def layer(a, given, x):
         return made[name]
 
     k, v, q, z = tied(a["proj"], project)
-    gate = None if z is None else GATES[a["z_act"]](z)
-    if a["z_act"] != "linear":
-        made["gate"] = gate
-    return {**cell(a, given, k, v, q, gate), **made}
+    if z is not None and a["z_act"] != "linear":
+        z = made["gate"] = GATES[a["z_act"]](z)
+    return {**cell(a, given, k, v, q, z), **made}
 
 
 def layer_roundings(a, given, results):

@@ -137,6 +137,8 @@ static const struct {
      "  m = e74 n heads=1 n_state=4 checkpoint_interval=3 state=diagonal nonlin=linear\n"},
     {"blockdiag rmsnorm",
      "  m = e74 n n_state=4 block_size=2 checkpoint_interval=3 state=blockdiag nonlin=rmsnorm\n"},
+    {"a gate", "  m = e74 n heads=2 n_state=3 checkpoint_interval=2 proj=full z_mod=row "
+               "z_act=twice_sigmoid nonlin=linear\n"},
     {"dual memory",
      "  m = dual_memory n preset=e23 tape=shared dim=4 slots=2 checkpoint_interval=2\n"},
     {"attention", "  b = transpose n batch=1 width=width\n"

@@ -33,6 +33,12 @@ static const struct {
     {"e74, all of its weights",
      "  m = e74 n heads=2 n_state=4 proj=full z_mod=full state=full checkpoint_interval=4\n", "",
      "batch=3"},
+    {"e74 with a gate",
+     "  m = e74 n heads=2 n_state=4 proj=full z_mod=row z_act=twice_sigmoid "
+     "checkpoint_interval=4\n",
+     "", "batch=3"},
+    {"e74, low rank, a V of its own",
+     "  m = e74 n heads=2 n_state=6 rank=2 state=lowrank V=shared nonlin=linear\n", "", "batch=3"},
     {"e74, low rank", "  m = e74 n heads=2 n_state=6 rank=2 state=lowrank V0=V nonlin=rmsnorm\n",
      "V [batch, 2, 6, 2]\n", "batch=3"},
     {"e74, tied", "  m = e74 n heads=2 n_state=4 proj=tied_kvq state=diagonal nonlin=linear\n", "",

@@ -25,7 +25,7 @@ static void cell(const struct call *f, struct layer_part *to)
         if (!op_has(c, i))
             continue;
         is(to, i,
-           i == PLACE(e74_cell, z) && e74_has_gate(f) ? PLACE(e74, gate)
+           i == PLACE(e74_cell, z) && e74_has_gate(f) ? (int)PLACE(e74, gate)
                                                       : op_arg(f->op, c->op->arg[i].name));
         if (!(flags & IN))
             results_add(&to->own, i, 0);

@@ -91,7 +91,7 @@ static int read_head(const char *line, struct trial *t)
     char *from = strstr(head, " input=");
     if (from)
         *from = 0;
-    return words_parse(head, t);
+    return words_parse(head, 0, t);
 }
 
 /* Do two lines make the same trial? */
@@ -153,7 +153,7 @@ static int check_experiment(const struct checking *k, struct experiment *x)
 static int check_one_trial(const struct checking *k, const char *words)
 {
     struct trial *t = malloc(sizeof *t);
-    int e = t ? words_parse(words, t) : err_set("no memory");
+    int e = t ? words_parse(words, 0, t) : err_set("no memory");
 
     e = e || check_lines(k, t, 1);
     free(t);
@@ -240,7 +240,7 @@ static int read_whole(const char *line, struct trial *t)
     char *from = strstr(words, " input="), *kernel = from ? strstr(from, " kernel=") : NULL;
     if (kernel && !strchr(kernel, '"'))
         *kernel = 0;
-    return words_parse(words, t);
+    return words_parse(words, 0, t);
 }
 
 /* Does the file that the inputs are from hold what it held then? */

@@ -156,6 +156,26 @@ static const struct {
     {"one tensor read twice", "  u = swiglu n n\n  m = add u n\n"},
 };
 
+/* The bytes of a run are those that its calls' contracts predict. */
+static void check_bytes(const struct call *f, const struct backend *b, const char *name)
+{
+    const struct run c = {.call = call_here(f, b, op_kernel(f->op, b, 0))};
+    struct tensors *in = tensors_new(&c.call), *t = NULL;
+    struct outcome out;
+    char text[MAX_TEXT];
+
+    op_text(f, text);
+    if (in) {
+        tensors_draw(in, &c.call, 5, 1);
+        tensors_round(in, &c.call);
+        t = run_copy(&c, in, &out);
+    }
+    ok(t && out.peak == op_memory(&c.call), "%s: %s %s: %lld bytes predicted", b->name, name, text,
+       (long long)op_memory(&c.call));
+    tensors_free(t);
+    tensors_free(in);
+}
+
 static void check_model(const char *name, const char *given, const char *lines)
 {
     char text[2000];
@@ -193,6 +213,9 @@ static void check_model(const char *name, const char *given, const char *lines)
             else
                 test_kernels(&f, &each);
         }
+        for (const struct backend *const *b = backends(); *b; b++)
+            if (!backend_unavailable(here(), *b))
+                check_bytes(&f, *b, name);
     }
     program_free(p);
 }

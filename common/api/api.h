@@ -83,9 +83,9 @@ const struct backend *find_backend(const char *name);
 /* Gives the call the kernel of that name, or the first that accepts it, if it is NULL.  Nonzero after
  * err_set(). */
 int choose_kernel(struct call *f, const char *name);
-/* The trial that the words make, which must be one; its first fault is the message.  Nonzero after
- * err_set(). */
-int words_parse(const char *words, struct trial *trial);
+/* The trial that the words make, which must be one; its first fault is the message.  It fits into this machine's
+ * memory, unless its tensors are `elsewhere`, the caller's.  Nonzero after err_set(). */
+int words_parse(const char *words, int elsewhere, struct trial *trial);
 /* Tensor `arg` of the operation in a call of these sizes; or tensor i of those that the call has: 1
  * after the last. */
 void describe_tensor(const struct op *o, const struct call *f, int arg, struct abl_tensor *to);

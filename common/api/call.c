@@ -42,7 +42,7 @@ static int parse(const char *words, const struct backend *b, struct trial *t)
     if (!text)
         return err_set("no memory for words");
     snprintf(text, size, "%s%s%s", words, named ? "" : " dtype=", named ? "" : types[b->type].name);
-    const int e = words_parse(text, t);
+    const int e = words_parse(text, 1, t);
     free(text);
     if (!e && t->type != b->type)
         return err_set("%s stores %s, the call is dtype=%s", b->name, types[b->type].name,

@@ -19,7 +19,7 @@ static abl_campaign *campaign_of(const char *words)
 
     if (!c)
         err_set("no memory for a campaign");
-    else if (words_parse(words, &c->t) || campaign_new(&c->c, words, &c->t)) {
+    else if (words_parse(words, 0, &c->t) || campaign_new(&c->c, words, &c->t)) {
         abl_campaign_free(c);
         c = NULL;
     }
@@ -73,7 +73,7 @@ int abl_campaign_smaller(abl_campaign *campaign, const char *words, int k, char 
     struct trial of;
     if (lock_library())
         return -1;
-    const int e = words_parse(words, &of);
+    const int e = words_parse(words, 0, &of);
     const int same = !e && op_same(of.call.op, campaign->c.asked.call.op);
     const int made = same ? campaign_smaller(&campaign->c, &of, k, &campaign->t) : 0;
     unlock_library();

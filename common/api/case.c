@@ -54,7 +54,7 @@ static abl_case *case_new(const char *words)
 
     if (!c)
         err_set("no memory for a case");
-    else if (words_parse(words, &c->trial) || !(c->t = tensors_new(&c->trial.call)) ||
+    else if (words_parse(words, 0, &c->trial) || !(c->t = tensors_new(&c->trial.call)) ||
              input_fill(&c->trial, c->t, NULL) ||
              (*c->trial.file && case_add_source(c, c->trial.file))) {
         abl_case_free(c);

@@ -13,7 +13,7 @@ static const char EXACT[] = "dtype=fp64", SHORTER[] = "dtype=fp32";
 _Static_assert(sizeof EXACT == sizeof SHORTER, "one takes the place of the other");
 
 /* The plan of words that run-ablation knows. */
-static int plan_of(const char *words, struct trial *trial)
+static int plan_of(const char *words, int elsewhere, struct trial *trial)
 {
     char *text = NULL;
     size_t n;
@@ -22,7 +22,7 @@ static int plan_of(const char *words, struct trial *trial)
 
     if (!errors)
         return err_set("no memory");
-    int faults = plan_words(words, &x, errors);
+    int faults = (elsewhere ? plan_call : plan_words)(words, &x, errors);
     fclose(errors);
     if (faults) {
         text[strcspn(text, "\n")] = 0;
@@ -49,7 +49,7 @@ static char *word_in(char *line, const char *word)
     return NULL;
 }
 
-int words_parse(const char *words, struct trial *trial)
+int words_parse(const char *words, int elsewhere, struct trial *trial)
 {
     char *copy = strdup(words), *exact = copy ? word_in(copy, EXACT) : NULL;
 
@@ -57,7 +57,7 @@ int words_parse(const char *words, struct trial *trial)
         return err_set("no memory for words");
     if (exact)
         memcpy(exact, SHORTER, sizeof SHORTER - 1);
-    int e = plan_of(copy, trial);
+    int e = plan_of(copy, elsewhere, trial);
     if (!e && exact) {
         trial->type = F64;
         e = plan_text(trial);
@@ -73,7 +73,7 @@ int abl_words_tensor(const char *words, int i, struct abl_tensor *to)
     struct trial trial;
     if (lock_library())
         return -1;
-    const int e = words_parse(words, &trial);
+    const int e = words_parse(words, 1, &trial);
     unlock_library();
     return e ? -1 : i < 0 ? 1 : call_tensor(&trial.call, i, to);
 }

@@ -409,7 +409,7 @@ static void make_trial(struct plan *p, struct work *w)
         refuse(p, w);
         return;
     }
-    double bytes = memory_needed(p, t);
+    double bytes = p->elsewhere ? 0 : memory_needed(p, t);
     if (bytes > p->available) {
         err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->call.op->name,
                 number_bytes(bytes, need), number_bytes(p->available, have), text,

@@ -318,23 +318,36 @@ static int read_words(struct plan *p, char *words, struct ini *ini)
     return e;
 }
 
+static int read_these(struct plan *p, const char *words, FILE *errors)
+{
+    struct ini ini = {.text = strdup(words)};
+    char *copy = strdup(words);
+
+    *p->x = (struct experiment){.device = -1};
+    strcpy(p->x->name, "trial");
+    if (!ini.text || !copy || read_words(p, copy, &ini))
+        plan_fault(p, 0, "no memory for these words");
+    free(copy);
+    return finish(p, &ini, errors);
+}
+
 int plan_words(const char *words, struct experiment *x, FILE *errors)
 {
     return plan_words_of(words, NULL, x, errors);
 }
 
+int plan_call(const char *words, struct experiment *x, FILE *errors)
+{
+    struct plan p = {.x = x, .elsewhere = 1};
+
+    return read_these(&p, words, errors);
+}
+
 int plan_words_of(const char *words, const char *option, struct experiment *x, FILE *errors)
 {
     struct plan p = {.option = option, .x = x};
-    struct ini ini = {.text = strdup(words)};
-    char *copy = strdup(words);
 
-    *x = (struct experiment){.device = -1};
-    strcpy(x->name, "trial");
-    if (!ini.text || !copy || read_words(&p, copy, &ini))
-        plan_fault(&p, 0, "no memory for these words");
-    free(copy);
-    return finish(&p, &ini, errors);
+    return read_these(&p, words, errors);
 }
 
 void plan_free(struct experiment *x)

@@ -144,6 +144,8 @@ struct experiment {
  * plan_free() frees it. */
 int plan_read(const char *file, struct experiment *x, FILE *errors);
 int plan_words(const char *words, struct experiment *x, FILE *errors);
+/* The same of a call whose tensors are the caller's: it may need more memory than there is here. */
+int plan_call(const char *words, struct experiment *x, FILE *errors);
 /* As plan_words(), of the words of another option, which errors name. */
 int plan_words_of(const char *words, const char *option, struct experiment *x, FILE *errors);
 /* As plan_read(), of the text that the file of that name had, which need not be there. */

@@ -20,6 +20,7 @@ struct plan {
     int n_faults;
     int no_memory;    /* for one more of them */
     double available; /* bytes for tensors on this machine */
+    int elsewhere;    /* its tensors are the caller's, and not on this machine's account */
 };
 
 /* Something is wrong in that line; 0: in the whole. */

@@ -138,6 +138,11 @@ def test_keys_and_kv_heads_follow_from_the_arrays(sizes, words, settings):
     assert found.d_k.shape == given["k"].shape
 
 
+def test_shapes_need_no_memory():
+    shapes = {t.name: t.shape for t in _table.words_tensors("softmax rows=10000000 columns=1000000")}
+    assert shapes["x"] == (10**7, 10**6)
+
+
 def test_derived_axes_follow_from_the_table():
     assert _table.derived_axes("attention") == {"key": "keys", "kv_head": "kv_heads", "width_v": "dim_v"}
     assert _table.derived_axes("softmax") == {}

@@ -17,10 +17,10 @@ extern const struct impl split_cell, chunked_cell;
 /* A state is N rows of `columns` elements, as in ref/e74_cell.c, M elements in all; `rows`
  * neighbouring rows use the same columns of the keys. */
 struct cell_call {
-    int64_t T, BH, H, K, V_rows; /* V_rows: H where V0 is shared, else BH */
+    int64_t T, BH, H, K;
     int N, columns, rows, L, group, lanes;
     int64_t M;
-    int nonlin, lowrank, V_shared, z_inside, z_outside, kept;
+    int nonlin, lowrank, z_inside, z_outside, kept;
     int state_shared; /* forward: does the state fit into shared memory? */
     const void *k, *v, *q, *z, *W_r;
     const float *first, *V0;
@@ -30,8 +30,12 @@ struct cell_call {
     const float *dlast;
     void *dk, *dv, *dq, *dz;
     float *dfirst, *dV0, *dW_r;
-    float *dW_r_parts, *dV_parts, *work;
+    float *dW_r_parts, *work;
     int64_t work_each; /* floats of a block's workspace */
+    /* Behind all that is as old as the kernels which read none of it: with these among the others `rows` spilled. */
+    int64_t V_rows; /* H where V0 is shared, else BH */
+    int V_shared;
+    float *dV_parts;
 };
 
 /* V of row bh. */

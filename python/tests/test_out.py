@@ -390,3 +390,13 @@ def test_gradients_on_a_gpu(device):
     assert got.d_x is d_x and torch.equal(d_x, want.d_x) and torch.equal(got.y, want.y)
     with pytest.raises(ablate.Error, match=r'^out\["d_x"\] overlaps d_y: it may overwrite no input$'):
         ablate.op("softmax")(x=x, d_y=d_y, out={"d_x": d_y})
+
+
+def test_states_that_a_call_keeps_in_bf16():
+    """NumPy has no such type."""
+    words = {"trajectory": "store", "checkpoint_dtype": "bf16"}
+    given = {n: np.random.default_rng(1).normal(size=(3, 1, 1, 2)).astype(np.float32) for n in "kvq"}
+    op = ablate.op("e74_cell", **words)
+    want = op(**given, d_out=np.ones((3, 1, 2), np.float32))
+    got = op(**given, d_out=np.ones((3, 1, 2), np.float32), out={"out": np.empty((3, 1, 2), np.float32)})
+    assert all(same(got[n], want[n]) for n in want)

@@ -288,6 +288,47 @@ static void test(const struct backend *b, const char *nonlin)
     program_free(model);
 }
 
+/* ---- what backward does not read ---- */
+
+/* It runs without the tensors that the contract says it does not read, also where it makes others again. */
+static void unread(const struct backend *b)
+{
+    struct program *model = program_read(
+        "unread",
+        "rows = 5\nwidth = 6\ntoken [rows]\nx = embedding token vocabulary=7 width=width\n"
+        "repeat 2\n  n = layernorm x\n  s = silu n\n  o = linear s dim_out=width bias=yes\n"
+        "  x = silu o\n",
+        stdout);
+    struct placed p = {.inputs = NULL};
+    struct call f;
+    int n = 0;
+
+    if (!model || cases_one(program_op(model), "recompute=1", &f)) {
+        ok(0, "%s: %s", b->name, model ? err_text() : "no program");
+        return;
+    }
+    const struct run r = {.call = call_here(&f, b, op_kernel(f.op, b, 0))};
+    struct tensors *inputs = tensors_new(&r.call);
+    tensors_draw(inputs, &r.call, 1, 1);
+    tensors_round(inputs, &r.call);
+    struct tensors *want = run_copy(&r, inputs, NULL);
+    p.call = r.call, p.inputs = inputs;
+    int e = !want || place_all(&p) || call_pass(&p.call, FORWARD);
+    struct call without = p.call;
+    for (int i = 0; i < f.op->n_args; i++)
+        if (!op_read_back(&p.call, i) && p.call.arg[i]) {
+            without.arg[i] = NULL;
+            n++;
+        }
+    e = e || call_pass(&without, BACKWARD);
+    ok(!e && n && same_results(&p, want),
+       "%s: backward without the %d tensors that it does not read", b->name, n);
+    release(&p);
+    tensors_free(want);
+    tensors_free(inputs);
+    program_free(model);
+}
+
 int main(void)
 {
     static const char *const nonlins[] = {"linear", "tanh"};
@@ -299,6 +340,8 @@ int main(void)
                 skip(why, "%s: %s: both passes", (*b)->name, nonlins[i]);
             else
                 test(*b, nonlins[i]);
+        if (!why)
+            unread(*b);
     }
     return done();
 }

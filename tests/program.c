@@ -277,7 +277,7 @@ static const struct {
     {SIZES "z = rmsnorm x\ny = embedding x vocabulary=3 width=2\n",
      "bad:6: x is bf16, embedding's token int64\n"},
     {"x [3, rows]\ny = rmsnorm x\n",
-     "bad:1: x: rows is no size of the program, and no number from 1 on\n"},
+     "bad:1: x: rows is no size of the program, and no number from 1 to 1073741824\n"},
     {SIZES "y = cross_entropy x x\n", NULL},
     {SIZES "repeat 2000000\n  x = add x x\n", NULL},
     {"n = 2000\nx [4, 2]\nrepeat n\n  x = add x x\n", "bad:4: more than 1024 calls\n"},
@@ -286,6 +286,28 @@ static const struct {
     {SIZES "y\n", "bad:5: y: neither NAME [axes] nor results = operation ...\n"},
     {SIZES "= rmsnorm x\n", NULL},
     {SIZES "y = \n", "bad:5: no operation behind =\n"},
+    {SIZES "w = 4 banana\n", "bad:5: w = 4 banana: not a whole number in decimal digits\n"},
+    {SIZES "w = 2*width\n", "bad:5: w = 2*width: not a whole number in decimal digits\n"},
+    {SIZES "w = 4.5\n", "bad:5: w = 4.5: not a whole number in decimal digits\n"},
+    {SIZES "w = 1e3\n", NULL},
+    {"width = 4\rx [2, width]\ry = silu x\n", NULL},
+    {"width = 4\n", "bad:1: no line is results = operation ...\n"},
+    {"", "bad:1: no line is results = operation ...\n"},
+    {SIZES "y = rmsnorm x\nrepeat 2\ny = rmsnorm y\n",
+     "bad:6: nothing is repeated: lines of a block stand further in than its repeat\n"},
+    {SIZES "y = linear x dim_out=4 dim_out=5\n", "bad:5: dim_out is set twice\n"},
+    {SIZES "y, $z ? = rmsnorm x\n", "bad:5: what is \"$z ? \", before the =?\n"},
+    {SIZES "x [4, 2, 6]\ny = rmsnorm x\n", "bad:5: x is there already\n"},
+    {SIZES "x = silu x\n",
+     "bad:5: x cannot be the name of an output, too: give the result another\n"},
+    {SIZES "d = silu x\n",
+     "bad:5: d cannot be the name of an output, too: give the result another\n"},
+    {SIZES "y = silu x\nz = silu x\ny = relu x\n",
+     "bad:7: y cannot be the name of an output, too: give the result another\n"},
+    {"x [99999999999, 4]\ny = silu x\n", NULL},
+    {"x [1000000000, 1000000000, 1000000000]\ny = silu x\n", "bad:1: x has too many elements\n"},
+    {SIZES "a23456789012345678901234567890123456789012345678901234567890123456 = silu x\n",
+     "bad:5: a2345678901234567890... is longer than 63 characters\n"},
 };
 
 static void refusals(void)
@@ -305,6 +327,13 @@ static void refusals(void)
     }
 }
 
+static int count_cases(const struct call *f, void *data)
+{
+    (void)f;
+    ++*(int *)data;
+    return 0;
+}
+
 /* Sizes that do not fit are refused when a case is completed, and others still do. */
 static void sizes(void)
 {
@@ -318,6 +347,9 @@ static void sizes(void)
     ok(p && cases_one(program_op(p), "n=7", &f) && strstr(err_text(), "odd:6: z is [4,6]"),
        "n 7 does not: %s", err_text());
     ok(p && !cases_one(program_op(p), "n=6 m=5", &f), "and n 6 still does");
+    int cases = 0;
+    ok(p && !cases_each(program_op(p), program_op(p)->cases, count_cases, &cases) && cases == 1,
+       "the contract has one case: its sizes");
     program_free(p);
 }
 
@@ -408,6 +440,20 @@ static void names(void)
             append(got, sizeof got, " %s", f.op->arg[i].name);
     printf("#%s\n", got);
     ok(strstr(got, " x 1.y.w 2.y.w 2.y") == got, "tensors have names by block, in order");
+    program_free(p);
+    p = program_read("twice", "x [3, 4]\nrepeat 2\n  x = silu x\n  x = silu x\nz = silu x\n",
+                     stdout);
+    *got = 0;
+    if (p && !cases_one(program_op(p), "recompute=0", &f))
+        for (int i = 0; i < f.op->n_args; i++)
+            append(got, sizeof got, " %s", f.op->arg[i].name);
+    ok(strcmp(got, " x z 1.x 1.x.2 2.x 2.x.2") == 0, "of saved tensors of one name:%s", got);
+    program_free(p);
+    p = program_read("lse", "q [2, 5, 8]\no, l = attention q q q heads=2\n", stdout);
+    ok(p && !cases_one(program_op(p), "recompute=0", &f) &&
+           strlen(f.op->arg[op_arg(f.op, "l")].shape) == 3 &&
+           strlen(f.op->arg[op_arg(f.op, "o")].shape) == 3,
+       "attention's lse is [batch,heads,steps], its o is joined");
     program_free(p);
 }
 

@@ -7,6 +7,7 @@
 #include "common/base/err.h"
 #include "common/base/file.h"
 #include "common/base/grow.h"
+#include "common/plan/keys.h"
 #include "common/plan/programs.h"
 #include "common/program/program.h"
 
@@ -88,6 +89,22 @@ static char *text_of(const char *file)
     return more;
 }
 
+/* No size may be a key that every trial has. */
+static int has_own_keys(const struct op *o, FILE *errors)
+{
+    int good = 1;
+
+    for (int i = 0; i < o->n_params; i++) {
+        const char *name = o->param[i].name;
+        if (key_find(trial_keys, name) < 0 && strcmp(name, "op") && strcmp(name, PROGRAM_OP))
+            continue;
+        fprintf(errors, "%s:%d: %s is a key of every trial: give the size another name\n",
+                program_name_of(o), program_size_line(o, name), name);
+        good = 0;
+    }
+    return good;
+}
+
 /* The errors of its text go to `said`, a line each, which is to be freed; where it is NULL err_set() has one. */
 static const struct op *program_of(const char *file, char **said)
 {
@@ -100,12 +117,13 @@ static const struct op *program_of(const char *file, char **said)
         return NULL;
     errors = open_memstream(said, &n);
     const struct program *known = errors ? program_known(file, text, errors) : NULL;
+    const int good = known && has_own_keys(program_op(known), errors);
     if (errors)
         fclose(errors);
     else
         err_set("program = %s: no memory", file);
     free(text);
-    return known ? program_op(known) : NULL;
+    return good ? program_op(known) : NULL;
 }
 
 const struct op *plan_program(struct plan *p, const char *file, int line)

@@ -147,12 +147,18 @@ static int type_flags(const struct call *c, int arg, unsigned *flags)
     return 0;
 }
 
-/* Does a backward pass read it? */
+/* Does a call's argument read a tensor in backward: its own pass, or its forward pass that is made again? */
+static int reads_back(const struct step *s, int arg)
+{
+    const int again = s->rerun && s->call.op->arg[arg].flags & IN;
+    return again || (s->active && op_read_back(&s->call, arg));
+}
+
 static int read_back(const struct instance *m, int tensor)
 {
     for (int s = 0; s < m->n_steps; s++)
-        for (int i = 0; m->step[s].active && i < m->step[s].call.op->n_args; i++)
-            if (m->step[s].tensor[i] == tensor && op_read_back(&m->step[s].call, i))
+        for (int i = 0; i < m->step[s].call.op->n_args; i++)
+            if (m->step[s].tensor[i] == tensor && reads_back(&m->step[s], i))
                 return 1;
     return 0;
 }
@@ -171,6 +177,31 @@ static void drawn_as(struct arg *to, const struct call *c, int arg)
     to->own = own;
 }
 
+/* Has another argument that name?  (A dump has the gradients as "d" beside outputs.) */
+static int is_taken(const struct instance *m, const char *name, unsigned flags)
+{
+    for (int i = 0; i < m->n_args; i++)
+        if (strcmp(m->arg[i].name, name) == 0)
+            return 1;
+    return !(flags & IN) && strcmp(name, "d") == 0;
+}
+
+/* An input or an output has a name of its own; of what is saved besides, the second of a name is "1.x.2". */
+static int name_arg(struct instance *m, struct tensor *t, unsigned flags)
+{
+    const size_t length = strlen(t->name);
+
+    if (is_taken(m, t->name, flags) && flags & (IN | OUT))
+        return err_set("%s:%d: %s cannot be the name of an output, too: give the result another",
+                       m->program->name, m->step[t->step].line->number, t->name);
+    for (int i = 2; is_taken(m, t->name, flags); i++)
+        snprintf(t->name + length, sizeof t->name - length, ".%d", i);
+    if (strlen(t->name) > MAX_TENSOR)
+        return err_set("%s:%d: the name %s has more than %d characters", m->program->name,
+                       m->step[t->step].line->number, t->name, MAX_TENSOR);
+    return 0;
+}
+
 static int add_arg(struct instance *m, int tensor, unsigned flags)
 {
     struct tensor *t = &m->tensor[tensor];
@@ -181,9 +212,8 @@ static int add_arg(struct instance *m, int tensor, unsigned flags)
         return err_set(
             "%s: more than %d tensors: inputs, parameters, outputs, and what backward reads",
             m->program->name, MAX_ARGS);
-    if (strlen(t->name) > MAX_TENSOR)
-        return err_set("%s: the name %s has more than %d characters", m->program->name, t->name,
-                       MAX_TENSOR);
+    if (name_arg(m, t, flags))
+        return -1;
     if (type_flags(c, t->arg, &flags))
         return err_at("%s:%d", m->program->name, m->step[t->step].line->number);
     if (t->needs && c->op->arg[t->arg].flags & DIFF && flags & (IN | OUT))

@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/guess.h"
+#include "common/base/number.h"
 #include "common/call/machine.h"
 #include "common/program/instance.h"
 
@@ -34,6 +35,7 @@ struct bound {
         int left_out; /* it is 1, and a tensor does not have it */
         struct length part[MAX_RANK];
     } of[MAX_AXES];
+    uint64_t behind; /* bits of those next letters */
 };
 
 static int fault(struct making *k, const char *format, ...)
@@ -119,7 +121,7 @@ static int64_t size_of(const struct making *k, const char *name)
 /* Sets a parameter of the call: a word, or the number of a size of the program. */
 static int set_key(struct making *k, struct call *f, const char *key, const char *value)
 {
-    char number[32];
+    char number[MAX_NAME];
 
     if (!op_param(f->op, key, NULL)) {
         struct guess g = {.word = key};
@@ -166,7 +168,8 @@ static int bind(struct making *k, struct call *f, struct bound *b, char c,
     char number[32];
 
     for (int j = 0; j < parts; j++)
-        n *= part[j].n;
+        if (__builtin_mul_overflow(n, part[j].n, &n))
+            return -1;
     if (b->of[i].parts && b->of[i].n == n)
         return 0;
     if (b->of[i].parts || (p && is_set(k, p->name) && DIM(f, c) != n))
@@ -221,6 +224,7 @@ static int split(struct making *k, struct call *f, struct bound *b, const char *
             return -1;
     }
     b->of[c[0] - 'A'].split = 1;
+    b->behind |= (uint64_t)1 << (c[1] - 'A');
     return 0;
 }
 
@@ -295,7 +299,7 @@ static void axes_of(const struct making *k, const struct call *f, const struct b
             a->n = DIM(f, *c);
             snprintf(a->name, MAX_NAME, "%s", name_of(k, f, *c));
         }
-        if (b->of[i].split && c[1] && !c[2]) {
+        if (b->of[i].split && c[1] && !c[2] && b->behind >> (c[1] - 'A') & 1) {
             t->axis[t->rank - 1].n *= DIM(f, c[1]);
             snprintf(t->axis[t->rank - 1].name, MAX_NAME, "%s*%s", op_axis(f->op, *c),
                      op_axis(f->op, c[1]));
@@ -494,19 +498,24 @@ static void make_call(struct making *k)
 
 static void make_input(struct making *k)
 {
+    const int before = find_tensor(k, k->line->name);
     const int t = add_tensor(k, GIVEN, k->line->name, k->line->name);
+    int64_t all = 1;
 
     for (int i = 0; t >= 0 && i < k->line->n_words; i++) {
         struct length *a = &k->m->tensor[t].axis[k->m->tensor[t].rank++];
         const char *word = k->line->word[i].value;
-        char *end;
         snprintf(a->name, MAX_NAME, "%s", word);
-        a->n = program_size(k->m->program, word) ? size_of(k, word) : strtoll(word, &end, 10);
-        if (a->n < 1)
+        a->n = program_size(k->m->program, word) ? size_of(k, word) : 0;
+        if (!a->n && number_whole(word, 1, 1 << 30, &a->n))
             k->m->tensor[t].bad =
-                fault(k, "%s: %s is no size of the program, and no number from 1 on", k->line->name,
-                      word);
+                fault(k, "%s: %s is no size of the program, and no number from 1 to %d",
+                      k->line->name, word, 1 << 30);
+        else if (__builtin_mul_overflow(all, a->n, &all))
+            k->m->tensor[t].bad = fault(k, "%s has too many elements", k->line->name);
     }
+    if (t >= 0 && before >= 0)
+        fault(k, "%s is there already", k->line->name);
 }
 
 static void make_outputs(struct making *k)

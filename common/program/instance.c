@@ -111,6 +111,7 @@ void instance_first(struct program *p, FILE *errors, int *faults)
                             .source = p->name,
                             .param = p->param,
                             .n_params = p->n_params,
+                            .cases = RECOMPUTE "=0",
                             .derive = instance_set,
                             .kernels = &program_kernels};
     op_defaults(&p->all.op, &f);
@@ -143,6 +144,12 @@ const char *program_name_of(const struct op *o)
 const char *program_text_of(const struct op *o)
 {
     return is_program(o) ? program_of(o)->text : NULL;
+}
+
+int program_size_line(const struct op *o, const char *size)
+{
+    const struct line *l = program_size(program_of(o), size);
+    return l ? l->number : 0;
 }
 
 void program_free(struct program *p)

@@ -57,6 +57,8 @@ const struct op *program_op(const struct program *p);
 /* What program_read() was given; of an operation that is no program's NULL. */
 const char *program_name_of(const struct op *o);
 const char *program_text_of(const struct op *o);
+/* The line of its size of that name, from 1. */
+int program_size_line(const struct op *o, const char *size);
 /* Is it a program's? */
 int is_program(const struct op *o);
 

@@ -98,11 +98,13 @@ const struct line *program_size(const struct program *p, const char *name)
 
 /* ---- the kinds of lines ---- */
 
+/* `value` is the rest of the line. */
 static void read_size(struct reading *r, const char *name, const char *value)
 {
     struct line *l;
     int64_t n;
 
+    value += strspn(value, " \t");
     if (number_whole(value, 1, 1 << 30, &n)) {
         fault(r, "%s = %s: %s", name, value, err_text());
         return;
@@ -153,6 +155,14 @@ static const struct op *operation(struct reading *r, const char *name)
     return o;
 }
 
+static int has_key(const struct line *l, const char *key)
+{
+    for (int i = 0; i < l->n_words; i++)
+        if (strcmp(l->word[i].key, key) == 0)
+            return 1;
+    return 0;
+}
+
 /* The inputs and keys behind an operation's name. */
 static void read_given(struct reading *r, struct line *l, const char *at)
 {
@@ -165,6 +175,8 @@ static void read_given(struct reading *r, struct line *l, const char *at)
             if (!next_word(&at, "-+", value))
                 fault(r, "%s has no value", word);
         }
+        if (*value && has_key(l, word))
+            fault(r, "%s is set twice", word);
         if (*value ? !add_word(r, l->word, &l->n_words, word, value)
                    : !add_word(r, l->word, &l->n_words, "", word))
             return;
@@ -173,13 +185,29 @@ static void read_given(struct reading *r, struct line *l, const char *at)
         fault(r, "what is \"%s\"?", at);
 }
 
+/* The names before the sign. */
+static void read_results(struct reading *r, struct line *l, const char *results)
+{
+    char word[MAX_NAME];
+
+    while (next_word(&results, "", word)) {
+        if (!is_name(word) || strchr(word, '.'))
+            fault(r, "%s is no name of a result: letters, digits and _", word);
+        add_word(r, l->result, &l->n_results, "", word);
+        results += strspn(results, " \t,");
+    }
+    if (*results)
+        fault(r, "what is \"%s\", before the =?", results);
+}
+
 /* results = operation ... ; `at` is behind the sign. */
 static void read_call(struct reading *r, const char *results, const char *at)
 {
-    struct line *l;
-    char name[MAX_NAME], word[MAX_NAME];
+    struct line *l, names = {.n_results = 0};
+    char name[MAX_NAME];
     const struct op *o;
 
+    read_results(r, &names, results);
     if (!next_word(&at, "", name)) {
         fault(r, "no operation behind =");
         return;
@@ -187,12 +215,8 @@ static void read_call(struct reading *r, const char *results, const char *at)
     if (!(o = operation(r, name)) || !(l = add_line(r, LINE_CALL)))
         return;
     l->op = o;
-    while (next_word(&results, "", word)) {
-        if (!is_name(word) || strchr(word, '.'))
-            fault(r, "%s is no name of a result: letters, digits and _", word);
-        add_word(r, l->result, &l->n_results, "", word);
-        results += strspn(results, " \t,");
-    }
+    l->n_results = names.n_results;
+    memcpy(l->result, names.result, sizeof l->result);
     read_given(r, l, at);
 }
 
@@ -232,17 +256,30 @@ static void read_outputs(struct reading *r, const char *at)
         fault(r, "output stands behind what repeats");
 }
 
+/* A longer one would be cut, and another's. */
+static int has_long_name(struct reading *r, const char *at)
+{
+    for (size_t n; *at; at += n ? n : 1) {
+        for (n = 0; is_name_char(at[n]);)
+            n++;
+        if (n >= MAX_NAME) {
+            fault(r, "%.20s... is longer than %d characters", at, MAX_NAME - 1);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static void read_line(struct reading *r, char *text)
 {
     const int depth = (int)strspn(text, " \t");
     const char *at = text + depth, *equals;
-    char word[MAX_NAME], value[MAX_NAME];
-    int64_t n;
+    char word[MAX_NAME];
 
     text[strcspn(text, ";")] = 0;
     for (size_t end = strlen(text); end && isspace((unsigned char)text[end - 1]); end--)
         text[end - 1] = 0;
-    if (!*at)
+    if (!*at || has_long_name(r, at))
         return;
     if (r->repeat >= 0 && depth <= r->depth)
         r->repeat = -1;
@@ -263,12 +300,11 @@ static void read_line(struct reading *r, char *text)
         fault(r, "%s: neither NAME [axes] nor results = operation ...", word);
     } else {
         char results[MAX_NAME * 8];
-        const char *rest = equals + 1;
+        const char *rest = equals + 1 + strspn(equals + 1, " \t");
         const size_t length = (size_t)(equals - at);
         snprintf(results, sizeof results, "%.*s", (int)length, at);
-        if (*behind == '=' && next_word(&rest, "-+", value) &&
-            !number_whole(value, INT64_MIN, INT64_MAX, &n))
-            read_size(r, word, value);
+        if (*behind == '=' && *rest && strchr("0123456789+-.", *rest))
+            read_size(r, word, rest);
         else
             read_call(r, results, equals + 1);
     }
@@ -309,6 +345,26 @@ static int sizes_of(struct reading *r)
     return 0;
 }
 
+/* A program has a call, and so has each repeat. */
+static void look_at_all(struct reading *r)
+{
+    const struct program *p = r->p;
+    int calls = 0;
+
+    for (int i = 0; i < p->n; i++) {
+        int inside = 0;
+        for (int l = i + 1; l < p->n; l++)
+            inside |= p->line[l].inside == i;
+        r->number = p->line[i].number;
+        if (p->line[i].kind == LINE_REPEAT && !inside)
+            fault(r, "nothing is repeated: lines of a block stand further in than its repeat");
+        calls += p->line[i].kind == LINE_CALL;
+    }
+    r->number = 1;
+    if (!calls && !r->faults)
+        fault(r, "no line is results = operation ...");
+}
+
 struct program *program_read(const char *name, const char *text, FILE *errors)
 {
     struct program *p = calloc(1, sizeof *p);
@@ -328,6 +384,8 @@ struct program *program_read(const char *name, const char *text, FILE *errors)
         read_line(&r, line);
     }
     free(copy);
+    if (!r.faults)
+        look_at_all(&r);
     if (!r.faults)
         sizes_of(&r);
     if (!r.faults)

@@ -306,10 +306,32 @@ def program(file: str | os.PathLike[str], **settings: Any) -> Op:
         result["loss"]
 
     help() of it shows the names of its inputs and parameters.  Gradients are computed where d_NAME of an
-    output is given.  Error: each line of the text that is wrong, or the file cannot be read."""
+    output is given.  Error: the first line of the text that is wrong, the file cannot be read, or, when it is
+    called, the file has another text than here."""
     _tensors_of.cache_clear()  # the file may be another one than before
     _table.derived_axes.cache_clear()
     name = os.fspath(file)
     if any(c in name for c in ' ,"\t\n'):
         raise Error(f"{name!r} has blanks, commas or quotes, which the name of a program may not have")
-    return Op("program=" + name, **settings)
+    return _Program(name, **settings)
+
+
+class _Program(Op):
+    """A program, which is no other one when its file is written anew."""
+
+    def __init__(self, file: str, **settings: Any):
+        super().__init__("program=" + file, **settings)
+        self._file, self._text = file, self._now(file)
+
+    @staticmethod
+    def _now(file: str) -> bytes:
+        try:
+            with open(file, "rb") as stream:
+                return stream.read()
+        except OSError as error:
+            raise Error(f"program = {file}: {error.strerror}") from None
+
+    def __call__(self, *args: Any, **arrays: Any) -> Result:
+        if self._now(self._file) != self._text:
+            raise Error(f"program = {self._file}: the file has another text than when ablate.program() read it")
+        return super().__call__(*args, **arrays)

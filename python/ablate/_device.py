@@ -28,7 +28,6 @@ def _numpy_type(dtype: str) -> str:
     return "uint16" if dtype == "bf16" else _FULL[dtype]
 
 
-
 class _DLTensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int),
                 ("device_id", ctypes.c_int), ("ndim", ctypes.c_int), ("code", ctypes.c_uint8),

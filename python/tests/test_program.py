@@ -100,3 +100,14 @@ def test_judged(file):
     assert ablate.judge_results(words, a.inputs, dict(found), upstream=a.upstream).ok
     wrong = {**dict(found), "logits": found["logits"] * 1.01}
     assert not ablate.judge_results(words, a.inputs, wrong, upstream=a.upstream).ok
+
+
+def test_a_file_that_has_changed_is_no_other_function(file):
+    a, op = given(), ablate.program(file)
+    assert op(**a)
+    file.write_text(TEXT.replace("rmsnorm x", "rmsnorm x eps=0.5"))
+    with pytest.raises(ablate.Error, match="another text"):
+        op(**a)
+    file.unlink()
+    with pytest.raises(ablate.Error, match="No such file"):
+        op(**a)

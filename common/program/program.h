@@ -25,6 +25,11 @@
  * Where it has one more, the first is left out if a key says that it is 1, or else the last axis is split ([batch,steps,projected] is [batch,steps,heads,dim] with
  * heads=4), and a result that ends so is joined again.  All else is an error with both shapes.
  *
+ * There may be 1024 calls, and 256 tensors that are inputs, parameters, outputs or saved; recompute=K saves fewer.  A
+ * repeat stands in no other one.  A name has up to 63 characters, that of a tensor of the operation up to 29 with its
+ * block ("12.mixer.W_k"); an output has a name that no input and no other output has; of saved tensors of one name the second is
+ * "1.x.2".  A size may not be a key of every trial (dtype, seed ...).
+ *
  * With recompute=K the tensors within K blocks, all but those that others read, are not saved: backward makes them
  * again, by the same calls, so that no bit changes.
  *

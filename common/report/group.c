@@ -81,6 +81,8 @@ void group_head(const struct group *g, const struct experiment *x, const struct 
     const int n = settings_of(t, g->n, name);
     int width;
 
+    if (*t->program)
+        append(text, sizeof text, " %s", t->program);
     for (int i = 0; i < n; i++) {
         setting_value(t, name[i], value);
         if (*value && strcmp(name[i], "op") != 0 && !setting_varies(t, g->n, name[i], &width) &&

@@ -6,22 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/call/transfer.h"
 #include "common/program/program.h"
+#include "tests/models.h"
 #include "tests/suite.h"
 
 /* examples/language_model.py */
 #define MODEL                                                                                      \
-    "vocabulary = 256\nwidth = 256\nsteps = 1024\nbatch = 16\nblocks = 2\n"                        \
-    "token [steps, batch]\ntarget [steps, batch]\n"                                                \
-    "x = embedding token\n"                                                                        \
-    "repeat blocks\n"                                                                              \
-    "  n = rmsnorm x\n"                                                                            \
-    "  m = e74 n heads=4 n_state=64 state=full nonlin=%s\n"                                        \
-    "  o = linear m dim_out=width\n"                                                               \
-    "  x = add x o\n"                                                                              \
-    "f = rmsnorm x\n"                                                                              \
-    "logits = linear f W=x.E\n"                                                                    \
-    "loss = cross_entropy logits target\n"
+    MODEL_HEAD(256, 256, 1024, 16)                                                                 \
+    "  m = e74 n heads=4 n_state=64 state=full nonlin=%s\n" MODEL_TAIL
 
 /* A call with memory on its backend. */
 struct placed {
@@ -49,7 +42,7 @@ static int place(struct placed *p, int arg, int grad)
     if (!*to)
         return err_set("no memory for %s", f->op->arg[arg].name);
     return f->op->arg[arg].flags & given
-               ? values_put(f, type, *to, tensors_values(p->inputs, arg, grad), n)
+               ? transfer_put(f, type, *to, tensors_values(p->inputs, arg, grad), n)
                : 0;
 }
 
@@ -156,7 +149,7 @@ static int same_results(const struct placed *p, const struct tensors *want)
         const int64_t n = op_count(&p->call, i);
         const void *there = (grad ? p->call.grad : p->call.arg)[i];
         double *got = malloc(n * sizeof *got + 1);
-        same &= got && !values_get(&p->call, call_type(&p->call, i, grad), got, there, n) &&
+        same &= got && !transfer_get(&p->call, call_type(&p->call, i, grad), got, there, n) &&
                 same_bits(got, tensors_result(want, i, grad), n);
         free(got);
     }

@@ -9,6 +9,7 @@
 #include "common/base/grow.h"
 #include "common/program/layout.h"
 #include "common/program/program.h"
+#include "tests/models.h"
 #include "tests/suite.h"
 
 /* ---- e74_block ---- */
@@ -115,19 +116,8 @@ static void block(void)
 
 /* ---- models ---- */
 
-#define HEAD                                                                                       \
-    "vocabulary = 7\nwidth = 6\nsteps = 5\nbatch = 2\nblocks = 2\n"                                \
-    "token [steps, batch]\ntarget [steps, batch]\n"                                                \
-    "x = embedding token\n"                                                                        \
-    "repeat blocks\n"                                                                              \
-    "  n = rmsnorm x\n"
-#define TAIL                                                                                       \
-    "  o = linear m dim_out=width\n"                                                               \
-    "  x = add x o\n"                                                                              \
-    "f = rmsnorm x\n"                                                                              \
-    "logits = linear f W=x.E\n"                                                                    \
-    "loss = cross_entropy logits target\n"                                                         \
-    "output logits\n"
+#define HEAD MODEL_HEAD(7, 6, 5, 2)
+#define TAIL MODEL_TAIL "output logits\n"
 
 static const struct {
     const char *name, *lines;

@@ -8,24 +8,15 @@
 #include <string.h>
 
 #include "common/base/grow.h"
+#include "common/call/transfer.h"
 #include "common/judge/calls.h"
+#include "tests/models.h"
 #include "tests/suite.h"
 
 /* ---- models ---- */
 
-#define HEAD                                                                                       \
-    "vocabulary = 11\nwidth = 12\nsteps = 9\nbatch = 3\nblocks = 2\n"                              \
-    "token [steps, batch]\ntarget [steps, batch]\n"                                                \
-    "x = embedding token\n"                                                                        \
-    "repeat blocks\n"                                                                              \
-    "  n = rmsnorm x\n"
-#define TAIL                                                                                       \
-    "  o = linear m dim_out=width\n"                                                               \
-    "  x = add x o\n"                                                                              \
-    "f = rmsnorm x\n"                                                                              \
-    "logits = linear f W=x.E\n"                                                                    \
-    "loss = cross_entropy logits target\n"                                                         \
-    "output logits\n"
+#define HEAD MODEL_HEAD(11, 12, 9, 3)
+#define TAIL MODEL_TAIL "output logits\n"
 
 static const struct {
     const char *name, *lines, *given, *words;
@@ -117,11 +108,7 @@ static void right(const struct backend *b, int i)
     ok(!e && list.n > 20 && !verdicts_failed(&list, 0),
        "%s: %s, call by call: %d results of %d calls", b->name, models[i].name, list.n,
        e ? 0 : program_calls(m.call.op));
-    if (e)
-        printf("# %s\n", err_text());
-    for (int v = 0; v < list.n; v++)
-        if (!list.v[v].pass)
-            print_verdict(&list.v[v]);
+    print_failures(&list, e);
     verdicts_free(&list);
     model_free(&m);
 }
@@ -172,11 +159,7 @@ static void by_sample(const struct backend *b, int i)
        "%s: %s, width 512, 1024 steps, call by call: %d results, of %d all elements by random sums",
        b->name, large[i].name, list.n - sums, sums);
     printf("# %.1f s\n", omp_get_wtime() - began);
-    if (e)
-        printf("# %s\n", err_text());
-    for (int v = 0; v < list.n; v++)
-        if (!list.v[v].pass || list.v[v].unjudged)
-            print_verdict(&list.v[v]);
+    print_failures(&list, e);
     if (!e)
         calls_end(&c);
     verdicts_free(&list);
@@ -217,11 +200,11 @@ static int scale(const struct call *f, int arg)
     const int64_t n = op_count(f, arg);
     const enum dtype type = call_type(f, arg, 1);
     double *x = malloc(n * sizeof *x);
-    int e = !x || values_get(f, type, x, f->grad[arg], n);
+    int e = !x || transfer_get(f, type, x, f->grad[arg], n);
 
     for (int64_t i = 0; !e && i < n; i++)
         x[i] *= 1 + 1e-3;
-    e = e || values_put(f, type, f->grad[arg], x, n);
+    e = e || transfer_put(f, type, f->grad[arg], x, n);
     free(x);
     return e;
 }
@@ -332,6 +315,32 @@ static void all_kinds(const struct backend *b)
     n_kinds = 0;
 }
 
+/* ---- a run that ends early ---- */
+
+static int fails(const struct program_watch *w, int i, enum pass p, int after, const struct call *f)
+{
+    (void)w, (void)after, (void)f;
+    return p == BACKWARD && i == 3;
+}
+
+/* It is an error with a sentence, and nothing is judged by what was not made. */
+static void ends_early(const struct backend *b)
+{
+    const struct program_watch watch = {fails};
+    struct verdicts list = {0};
+    struct model m;
+    struct calls c;
+    int e = model_new(&m, b, models[0].given, models[0].lines, models[0].words) ||
+            calls_begin(&c, &m.call, 1, &list);
+
+    ok(!e && calls_run(&c, &watch, m.got) && !list.n && strstr(err_text(), b->name),
+       "%s: a pass that ends early is no verdict: %s", b->name, err_text());
+    if (!e)
+        calls_end(&c);
+    verdicts_free(&list);
+    model_free(&m);
+}
+
 int main(int argc, char **argv)
 {
     const int is_large = argc > 1 && strcmp(argv[1], "--large") == 0;
@@ -351,6 +360,8 @@ int main(int argc, char **argv)
         }
         if (!why && *b != &ref64)
             all_kinds(*b);
+        if (!why)
+            ends_early(*b);
         omp_set_num_threads(threads);
         for (size_t i = 0; i < COUNT(large); i++)
             if (why)

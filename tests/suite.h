@@ -28,6 +28,16 @@ static inline int coarse(const struct verdict *v)
     return v->unjudged && strcmp(v->check, "differences") == 0;
 }
 
+/* Why something failed, on comment lines. */
+static inline void print_failures(const struct verdicts *list, int error)
+{
+    if (error)
+        printf("# %s\n", err_text());
+    for (int i = 0; i < list->n; i++)
+        if (!list->v[i].pass || coarse(&list->v[i]))
+            print_verdict(&list->v[i]);
+}
+
 /* One line: passed if nothing failed, and if there was anything to fail. */
 static inline void report(const struct call *f, const struct verdicts *list, int error,
                           const char *what)
@@ -37,13 +47,8 @@ static inline void report(const struct call *f, const struct verdicts *list, int
     int bad = 0;
     for (int i = 0; i < list->n; i++)
         bad |= !list->v[i].pass || coarse(&list->v[i]);
-    if (!ok(!error && list->n > 0 && !bad, "%s: %s %s", what, f->op->name, text)) {
-        if (error)
-            printf("# %s\n", err_text());
-        for (int i = 0; i < list->n; i++)
-            if (!list->v[i].pass || coarse(&list->v[i]))
-                print_verdict(&list->v[i]);
-    }
+    if (!ok(!error && list->n > 0 && !bad, "%s: %s %s", what, f->op->name, text))
+        print_failures(list, error);
 }
 
 static inline void for_cases(const struct op *o, const char *cases,

@@ -11,6 +11,7 @@
 #include "common/base/err.h"
 #include "common/base/number.h"
 #include "common/call/run.h"
+#include "common/call/transfer.h"
 #include "common/call/watch.h"
 
 /* ---- tensors on the host ---- */
@@ -219,66 +220,6 @@ void tensors_round(struct tensors *t, const struct call *f)
     }
 }
 
-/* ---- values there and here ---- */
-
-/* Elements that are converted at a time. */
-enum { CHUNK = 1 << 20 };
-
-static int64_t chunk_at(int64_t from, int64_t n)
-{
-    return n - from < CHUNK ? n - from : CHUNK;
-}
-
-static int values_failed(const struct call *f, int e)
-{
-    return e ? err_set("%s: %s", f->backend->name, f->backend->machine->strerror(e)) : 0;
-}
-
-int values_put(const struct call *f, enum dtype type, void *there, const void *values, int64_t n)
-{
-    const struct memory *m = &f->backend->machine->memory;
-    const size_t each = types[type].bytes;
-    const double *x = values;
-
-    if (type == U8)
-        return values_failed(f, m->put(f->context, there, values, n));
-    void *bits = malloc(chunk_at(0, n) * each + 1);
-    int e = 0;
-
-    if (!bits)
-        return err_set("no memory for a tensor of %lld elements", (long long)n);
-    for (int64_t from = 0; !e && from < n; from += CHUNK) {
-        const int64_t some = chunk_at(from, n);
-        narrow(type, bits, x + from, some);
-        e = m->put(f->context, (char *)there + from * each, bits, some * each);
-    }
-    free(bits);
-    return values_failed(f, e);
-}
-
-int values_get(const struct call *f, enum dtype type, void *values, const void *there, int64_t n)
-{
-    const struct memory *m = &f->backend->machine->memory;
-    const size_t each = types[type].bytes;
-    double *x = values;
-
-    if (type == U8)
-        return values_failed(f, m->get(f->context, values, there, n));
-    void *bits = malloc(chunk_at(0, n) * each + 1);
-    int e = 0;
-
-    if (!bits)
-        return err_set("no memory for a tensor of %lld elements", (long long)n);
-    for (int64_t from = 0; !e && from < n; from += CHUNK) {
-        const int64_t some = chunk_at(from, n);
-        e = m->get(f->context, bits, (const char *)there + from * each, some * each);
-        if (!e)
-            widen(type, x + from, bits, some);
-    }
-    free(bits);
-    return values_failed(f, e);
-}
-
 /* ---- tensors on a backend ---- */
 
 enum { BAND = 256, GUARD = 0xa5 }; /* bytes of a guard band, and each of them */
@@ -297,7 +238,7 @@ static struct place place_of_type(int type, int64_t n)
 
 static int place_failed(const struct run *c, int e)
 {
-    return values_failed(&c->call, e);
+    return transfer_failed(&c->call, e);
 }
 
 static const struct memory *memory_of(const struct run *c)
@@ -333,7 +274,7 @@ static int place_new(const struct run *c, struct place *p, size_t bytes, int64_t
 /* Write doubles there, or bytes as they are. */
 static int place_put(const struct run *c, struct place *p, const void *values, int64_t n)
 {
-    return values_put(&c->call, p->type, p->at, values, n);
+    return transfer_put(&c->call, p->type, p->at, values, n);
 }
 
 /* Look at the guards before and behind it. */
@@ -354,7 +295,7 @@ static int look_at_guards(const struct run *c, const struct place *p, int *intac
 /* Read it back, as doubles or, bytes, as they are. */
 static int place_read(const struct run *c, const struct place *p, void *values, int64_t n)
 {
-    return values_get(&c->call, p->type, values, p->at, n);
+    return transfer_get(&c->call, p->type, values, p->at, n);
 }
 
 /* Look at its guards, and read it back, unless values is NULL, or where it is already. */

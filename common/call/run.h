@@ -52,11 +52,6 @@ void tensors_round(struct tensors *t, const struct call *f);
 /* Rounds n values to a type. */
 void values_round(enum dtype type, double *x, int64_t n);
 
-/* Values of n elements, doubles, or bytes as they are, to memory of a call's backend in which they have that
- * type, and from there.  Nonzero after err_set(). */
-int values_put(const struct call *f, enum dtype type, void *there, const void *values, int64_t n);
-int values_get(const struct call *f, enum dtype type, void *values, const void *there, int64_t n);
-
 /* A call, and how it is run.  Its tensors are not placed. */
 struct run {
     struct call call;

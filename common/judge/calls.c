@@ -7,6 +7,7 @@
 
 #include "common/base/err.h"
 #include "common/base/grow.h"
+#include "common/call/transfer.h"
 #include "common/judge/calls.h"
 
 /* A call of a program as it ran. */
@@ -239,7 +240,7 @@ static int see(const struct call *f, int arg, int grad, struct tensors *t)
     const void *there = (grad ? f->grad : f->arg)[arg];
     void *to = tensors_values(t, arg, grad);
 
-    return there && to ? values_get(f, call_type(f, arg, grad), to, there, op_count(f, arg)) : 0;
+    return there && to ? transfer_get(f, call_type(f, arg, grad), to, there, op_count(f, arg)) : 0;
 }
 
 /* What a pass has made. */
@@ -310,7 +311,7 @@ static int before_backward(struct calls *c, struct seen *s, const struct call *f
         if (!e && f->op->arg[i].flags & OUT && f->op->arg[i].flags & DIFF)
             e = see(f, i, 1, s->t);
         if (!e && call_accumulates(f, i))
-            e = values_get(f, call_type(f, i, 1), s->t->g0[i], f->grad[i], op_count(f, i));
+            e = transfer_get(f, call_type(f, i, 1), s->t->g0[i], f->grad[i], op_count(f, i));
     }
     return e;
 }
@@ -358,6 +359,14 @@ void calls_end(struct calls *c)
     c->seen = NULL;
 }
 
+/* Has a result of the run that was looked at the bits of the one that was not? */
+static int check_whole_result(struct calls *c, const struct tensors *t, const struct tensors *got,
+                              int arg, int grad)
+{
+    const struct tensor_pair pair = tensor_pair(c->f, arg, grad, t, got);
+    return check_same("whole", &pair, c->list);
+}
+
 int calls_run(struct calls *c, const struct program_watch *watch, const struct tensors *got)
 {
     struct impl watched = *c->f->kernel;
@@ -369,10 +378,8 @@ int calls_run(struct calls *c, const struct program_watch *watch, const struct t
     int e = t ? 0 : -1;
     if (c->failed)
         err_set("%s", c->why);
-    FOR_RESULTS (&r.call, i, grad) {
-        const struct tensor_pair pair = tensor_pair(c->f, i, grad, t, got);
-        e = e || check_same("whole", &pair, c->list);
-    }
+    FOR_RESULTS (&r.call, i, grad)
+        e = e || check_whole_result(c, t, got, i, grad);
     tensors_free(t);
     return e ? -1 : 0;
 }

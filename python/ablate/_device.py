@@ -22,12 +22,6 @@ _FULL = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16", "fp16": "floa
          "uint8": "uint8"}
 
 
-def _numpy_type(dtype: str) -> str:
-    """NumPy's and CuPy's name; of bf16, which they have not and in which a call may keep tensors of its own, that of
-    its bits."""
-    return "uint16" if dtype == "bf16" else _FULL[dtype]
-
-
 class _DLTensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int),
                 ("device_id", ctypes.c_int), ("ndim", ctypes.c_int), ("code", ctypes.c_uint8),
@@ -95,7 +89,7 @@ class _CuPy(_Torch):
         if dtype == "bf16":
             raise Error("CuPy has no bfloat16")
         with self.module.cuda.Device(device):
-            return getattr(self.module, fill)(shape, dtype=_numpy_type(dtype))
+            return getattr(self.module, fill)(shape, dtype=_FULL[dtype])
 
     def stream(self, device: int) -> int:
         with self.module.cuda.Device(device):
@@ -122,7 +116,8 @@ class _Host(_Torch):
     """NumPy's arrays, at the addresses that a call takes."""
 
     def new(self, shape: tuple[int, ...], dtype: str, device: int, fill: str) -> Any:
-        of = np.dtype(_numpy_type(dtype))
+        # NumPy has no bf16, in which a call may keep tensors of its own: their bits.
+        of = np.dtype("uint16" if dtype == "bf16" else _FULL[dtype])
         bytes_ = math.prod(shape) * of.itemsize
         buffer = getattr(np, fill)(bytes_ + 16, np.uint8)
         first = -buffer.ctypes.data % 16

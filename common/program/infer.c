@@ -150,10 +150,7 @@ static const struct param *param_of(const struct op *o, char letter)
 
 static int is_set(const struct making *k, const char *key)
 {
-    for (int i = 0; i < k->line->n_words; i++)
-        if (strcmp(k->line->word[i].key, key) == 0)
-            return 1;
-    return 0;
+    return line_has_key(k->line, key);
 }
 
 /* ---- axes ---- */

@@ -96,6 +96,14 @@ const struct line *program_size(const struct program *p, const char *name)
     return NULL;
 }
 
+int line_has_key(const struct line *l, const char *key)
+{
+    for (int i = 0; i < l->n_words; i++)
+        if (strcmp(l->word[i].key, key) == 0)
+            return 1;
+    return 0;
+}
+
 /* ---- the kinds of lines ---- */
 
 /* `value` is the rest of the line. */
@@ -155,14 +163,6 @@ static const struct op *operation(struct reading *r, const char *name)
     return o;
 }
 
-static int has_key(const struct line *l, const char *key)
-{
-    for (int i = 0; i < l->n_words; i++)
-        if (strcmp(l->word[i].key, key) == 0)
-            return 1;
-    return 0;
-}
-
 /* The inputs and keys behind an operation's name. */
 static void read_given(struct reading *r, struct line *l, const char *at)
 {
@@ -175,7 +175,7 @@ static void read_given(struct reading *r, struct line *l, const char *at)
             if (!next_word(&at, "-+", value))
                 fault(r, "%s has no value", word);
         }
-        if (*value && has_key(l, word))
+        if (*value && line_has_key(l, word))
             fault(r, "%s is set twice", word);
         if (*value ? !add_word(r, l->word, &l->n_words, word, value)
                    : !add_word(r, l->word, &l->n_words, "", word))

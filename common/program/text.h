@@ -54,6 +54,8 @@ struct program {
     struct instance *made;
 };
 
+/* Does the line set that key, or name that input? */
+int line_has_key(const struct line *l, const char *key);
 /* The line of a size of that name; NULL: none. */
 const struct line *program_size(const struct program *p, const char *name);
 

@@ -95,15 +95,25 @@ int settings_of(const struct trial *t, int n, char name[MAX_SETTINGS][MAX_SETTIN
 int setting_varies(const struct trial *t, int n, const char *name, int *width)
 {
     char first[MAX_SETTING], value[MAX_SETTING];
+    const int may_lack = setting_is_parameter(name);
     int differ = 0;
 
     *width = (int)strlen(name);
-    setting_value(&t[0], name, first);
+    setting_first(t, n, name, first);
     for (int i = 0; i < n; i++) {
         setting_value(&t[i], name, value);
-        differ |= strcmp(value, first) != 0;
+        differ |= strcmp(value, first) != 0 && (*value || !may_lack);
         if ((int)strlen(value) > *width)
             *width = (int)strlen(value);
     }
     return differ;
+}
+
+void setting_first(const struct trial *t, int n, const char *name, char value[MAX_SETTING])
+{
+    const int may_lack = setting_is_parameter(name);
+
+    setting_value(&t[0], name, value);
+    for (int i = 1; may_lack && !*value && i < n; i++)
+        setting_value(&t[i], name, value);
 }

@@ -84,7 +84,7 @@ void group_head(const struct group *g, const struct experiment *x, const struct 
     if (*t->program)
         append(text, sizeof text, " %s", t->program);
     for (int i = 0; i < n; i++) {
-        setting_value(t, name[i], value);
+        setting_first(t, g->n, name[i], value);
         if (*value && strcmp(name[i], "op") != 0 && !setting_varies(t, g->n, name[i], &width) &&
             (setting_is_parameter(name[i]) || setting_varies(x->trial, x->n, name[i], &width)))
             append(text, sizeof text, " %s=%s", name[i], value);

@@ -13,12 +13,12 @@ if [ "$NVCC" = emulated ]; then
 fi
 does "the main job" 0 "^[0-9]* checks, 0 failed, [0-9]* skipped" "$run" "$main"
 # What differs from run to run and from one processor to another: times, errors, where the largest are, and
-# the size of the file, whose tensors are compressed.
+# tenths of the size of the file, whose tensors are compressed.
 constant() {
     sed -e '/^\$ /d' -e '/^ *\.\.\.$/d' -e '/^$/d' -e 's/^  CPU .*/  CPU/' -e 's|from [^ ]*data/|from data/|' \
         -e 's/[0-9][0-9.]* [num]*s\>/TIME/g' -e 's/[0-9.]*e-[0-9]*/ERROR/g' -e 's/ERROR *[A-Za-z_][A-Za-z_0-9]* /ERROR of /' \
         -e 's/([A-Za-z_0-9]*, trial [0-9]*)/(of)/' -e 's/  */ /g' \
-        -e 's/^\([^ ]*\.h5\) [0-9.]* [KM]iB,/\1 SIZE,/' "$1"
+        -e 's/^\([^ ]*\.h5 [0-9]*\)\.[0-9] MiB,/\1 MiB,/' "$1"
 }
 if [ -z "$NVCC" ]; then
     sed -n '/^## The report/,/^## /p' "$srcdir/README.md" | sed -n '/^```/,/^```/p' | sed '/^```/d' >sample

@@ -144,7 +144,8 @@ gguf "two sizes of one axis" 2 "norm.weight is \[5\], rmsnorm's w is \[40\]" \
     'rmsnorm tensor="w:norm.weight x:plain.f32"'
 gguf "one input twice" 2 "plain.f32 and plain.f16 are both to be x" 'softmax tensor="plain.f32 plain.f16"'
 does "quantised_model.ini: what q4_k costs" 0 \
-    "ref64 .* 4\.5 .*0\.08217 *0\.03336 " "$run" "$srcdir/experiments/quantised_model.ini" -o model.h5
+    "^ *3 *k_quants *q4_k .* wide *ref64 .* 4\.5 *36864 *0\.08217 *0\.03336 " \
+    env COLUMNS=160 "$run" "$srcdir/experiments/quantised_model.ini" -o model.h5
 does "quantised_model.ini: records" 0 "ref32.plain.round_trip.rmse.0\.0821" \
     "$run" --tsv "$srcdir/experiments/quantised_model.ini" -o model.h5
 cat >lost.ini <<'EOF'

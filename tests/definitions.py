@@ -14,6 +14,7 @@ import numpy as np
 import definitions_attention
 import definitions_cross_entropy
 import definitions_embedding
+import definitions_examples
 import definitions_quantised
 import definitions_torch
 
@@ -385,6 +386,11 @@ def accuracy(a, given):
 
 DEFINITIONS["embedding"] = Definition(definitions_embedding.results, definitions_embedding.roundings,
                                       definitions_embedding.gradients, definitions_embedding)
+
+
+@define("examples", 0)
+def examples(a, given):
+    return definitions_examples.results(a, given)
 
 
 @define("adamw", 16)

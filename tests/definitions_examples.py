@@ -22,7 +22,7 @@ class Words:
         numbers = [TASKS.index(a["task"]), SPLITS.index(a["split"]), int(a["steps"]),
                    int(a["modulus"]) if a["task"] == "counter" else 0,
                    int(a["moves"] == "yes") if a["task"] == "counter" else 0,
-                   GROUPS.index(a["group"]) if a["task"] == "word" else 0,
+                   GROUPS.index(a["elements"]) if a["task"] == "word" else 0,
                    ["all", "transpositions"].index(a["generators"]) if a["task"] == "word" else 0,
                    int(last), int(a["min"]) if last else 0,
                    int(a["vocabulary"]) if a["task"] in ("copy", "mqar") else 0,
@@ -71,7 +71,7 @@ def states(a, words):
     T, B = int(a["steps"]), int(a["batch"])
     times = {"parity": lambda: np.array([[0, 1], [1, 0]]),
              "counter": lambda: counting(int(a["modulus"]), a["moves"] == "yes"),
-             "word": lambda: table(a["group"], a["generators"])}[a["task"]]()
+             "word": lambda: table(a["elements"], a["generators"])}[a["task"]]()
     length = np.full(B, T)
     if a["supervise"] == "last":
         length = int(a["min"]) + words.below(2**31, T - int(a["min"]) + 1)

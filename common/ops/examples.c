@@ -27,7 +27,7 @@ OF_CALL(const char *, no_corpus, task(f) == TASK_BYTES ? NULL : "only task = byt
 static const struct param params[] = {
     [EXAMPLES_TASK] = CHOICE_PARAM("task", tasks, TASK_PARITY, "what is asked"),
     [EXAMPLES_SPLIT] = CHOICE_PARAM("split", splits, SPLIT_TRAIN, "which data"),
-    [EXAMPLES_GROUP] = {"group", 0, groups, GROUP_S3, 0, 0, "of the elements", no_word},
+    [EXAMPLES_GROUP] = {"elements", 0, groups, GROUP_S3, 0, 0, "of the elements", no_word},
     [EXAMPLES_GENERATORS] = {"generators", 0, generators, GENERATORS_ALL, 0, 0,
                              "which elements are tokens", no_word},
     [EXAMPLES_MOVES] = {"moves", 0, no_yes, 0, 0, 0, "tokens are -1, 0 and +1", no_counter},
@@ -94,7 +94,7 @@ static int derive_states(const struct call *f)
                        (long long)DIM(f, 'T'));
     if (task(f) == TASK_WORD && f->choice[EXAMPLES_GENERATORS] == GENERATORS_TRANSPOSITIONS &&
         group != GROUP_S3 && group != GROUP_S5)
-        return err_set("group = %s has no transpositions: s3 and s5 have", groups[group]);
+        return err_set("elements = %s has no transpositions: s3 and s5 have", groups[group]);
     return 0;
 }
 
@@ -139,8 +139,8 @@ static const struct refusal refused[] = {
     {"task=mqar steps=31 pairs=8", "steps = 31"},
     {"task=mqar steps=32 vocabulary=17", "vocabulary = 17"},
     {"task=mqar steps=64 vocabulary=8 pairs=5", "pairs = 5"},
-    {"task=word group=a5 generators=transpositions", "a5"},
-    {"task=word group=z60 generators=transpositions", "z60"},
+    {"task=word elements=a5 generators=transpositions", "a5"},
+    {"task=word elements=z60 generators=transpositions", "z60"},
     {"supervise=last steps=4 min=5", "min = 5"},
     {"task=bytes corpus=40 steps=40", "corpus = 40"},
     {"task=bytes corpus=400 steps=20 split=test", "corpus = 400"},
@@ -159,15 +159,16 @@ const struct op op_examples = {
              "task_seed=1,18446744073709551615; "
              "steps=12 batch=7 supervise=last min=1,5,12 task=parity,counter,word; "
              "steps=11 batch=3 task=counter modulus=2,3,64 moves=no,yes; "
-             "steps=14 batch=6 task=word group=s3,a4,a5,s5,z60; "
-             "steps=14 batch=6 task=word group=s3,s5 generators=transpositions " STATE "; "
+             "steps=14 batch=6 task=word elements=s3,a4,a5,s5,z60; "
+             "steps=14 batch=6 task=word elements=s3,s5 generators=transpositions " STATE "; "
              "steps=3,11 batch=5 task=copy vocabulary=2,16; "
              "steps=32,51 batch=9 task=mqar pairs=1,8 vocabulary=16,8192 power=0.01,1; "
              "steps=16 batch=40 task=mqar pairs=4 vocabulary=8 power=4; "
              "steps=6 batch=9 task=bytes corpus=300 split=train,validation,test",
-    .shapes = "steps=3 batch=31,32,33,257 task=parity,copy; steps=257 batch=3 task=word group=s5; "
-              "steps=512 batch=2 task=mqar pairs=64 vocabulary=8192; "
-              "steps=1024 batch=1 task=bytes corpus=100000",
+    .shapes =
+        "steps=3 batch=31,32,33,257 task=parity,copy; steps=257 batch=3 task=word elements=s5; "
+        "steps=512 batch=2 task=mqar pairs=64 vocabulary=8192; "
+        "steps=1024 batch=1 task=bytes corpus=100000",
     .derive = derive,
     .flops = flops,
 };

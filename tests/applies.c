@@ -333,7 +333,7 @@ static void word_of(const struct op *o, int i, char *to, size_t size)
     else if (p->letter && p->unless)
         append(to, size, " %s=%lld,%lld", p->name, value, second == value ? value + 1 : second);
     else if (strcmp(p->name, "steps") == 0 || strcmp(p->name, "dim_out") == 0)
-        append(to, size, " %s=2", p->name);
+        append(to, size, " %s=%d", p->name, o == &op_examples ? 63 : 2);
     else if (strcmp(p->name, "dim_in") == 0)
         append(to, size, " %s=256", p->name);
 }

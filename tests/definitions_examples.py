@@ -14,6 +14,11 @@ SPLITS = ["train", "validation", "test"]
 GROUPS = ["s3", "a4", "a5", "s5", "z60"]
 
 
+def transposes(a):
+    """Are a transposition's the tokens?"""
+    return a["task"] == "word" and a["elements"] in ("s3", "s5") and a["generators"] == "transpositions"
+
+
 class Words:
     """The words of rows."""
 
@@ -23,7 +28,7 @@ class Words:
                    int(a["modulus"]) if a["task"] == "counter" else 0,
                    int(a["moves"] == "yes") if a["task"] == "counter" else 0,
                    GROUPS.index(a["elements"]) if a["task"] == "word" else 0,
-                   ["all", "transpositions"].index(a["generators"]) if a["task"] == "word" else 0,
+                   int(transposes(a)),
                    int(last), int(a["min"]) if last else 0,
                    int(a["vocabulary"]) if a["task"] in ("copy", "mqar") else 0,
                    int(a["pairs"]) if a["task"] == "mqar" else 0]
@@ -51,13 +56,13 @@ def elements(group):
     return [p for p in every if sum(p[j] < p[i] for i in range(len(p)) for j in range(i, len(p))) % 2 == 0]
 
 
-def table(group, generators):
+def table(group, transpositions):
     """The product of element e and token x, at [e,x]."""
     if group == "z60":
         return np.add.outer(np.arange(60), np.arange(60)) % 60
     every = elements(group)
     tokens = every
-    if generators == "transpositions":
+    if transpositions:
         n = len(every[0])
         tokens = []
         for i, j in itertools.combinations(range(n), 2):
@@ -71,7 +76,7 @@ def states(a, words):
     T, B = int(a["steps"]), int(a["batch"])
     times = {"parity": lambda: np.array([[0, 1], [1, 0]]),
              "counter": lambda: counting(int(a["modulus"]), a["moves"] == "yes"),
-             "word": lambda: table(a["elements"], a["generators"])}[a["task"]]()
+             "word": lambda: table(a["elements"], transposes(a))}[a["task"]]()
     length = np.full(B, T)
     if a["supervise"] == "last":
         length = int(a["min"]) + words.below(2**31, T - int(a["min"]) + 1)

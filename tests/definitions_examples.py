@@ -19,6 +19,16 @@ def transposes(a):
     return a["task"] == "word" and a["elements"] in ("s3", "s5") and a["generators"] == "transpositions"
 
 
+def word_of(counter, low, high):
+    """Word 0 of a counter."""
+    a, b, c, d = counter
+    for _ in range(10):
+        x, y = 0xd2511f53 * a, 0xcd9e8d57 * c
+        a, b, c, d = y >> 32 ^ b ^ low, y & 0xffffffff, x >> 32 ^ d ^ high, x & 0xffffffff
+        low, high = (low + 0x9e3779b9) & 0xffffffff, (high + 0xbb67ae85) & 0xffffffff
+    return a
+
+
 class Words:
     """The words of rows."""
 
@@ -41,11 +51,11 @@ class Words:
 
     def below(self, i, n, row=None):
         """A number below n for each row, or that one, by word i."""
-        rows = self.rows if row is None else [self.rows[row]]
-        counter = np.array([[i, r % 2**32, r // 2**32, self.tag] for r in rows], np.uint64)
-        word = philox(counter, self.key)[:, 0]
-        found = word * np.uint64(n) >> np.uint64(32)
-        return found.astype(np.int64) if row is None else int(found[0])
+        if row is not None:
+            r = self.rows[row]
+            return word_of((i, r % 2**32, r // 2**32, self.tag), *self.key) * n >> 32
+        counter = np.array([[i, r % 2**32, r // 2**32, self.tag] for r in self.rows], np.uint64)
+        return (philox(counter, self.key)[:, 0] * np.uint64(n) >> np.uint64(32)).astype(np.int64)
 
 
 def elements(group):

@@ -1,0 +1,52 @@
+/* cell.h - a run of training as a case of an operation: `train`, which has parameters alone and no tensors.
+ *
+ *     train mixer=e74 proj=full z_mod=row nonlin=tanh n_state=16 width=32 task=parity length=32 lr=1e-2
+ *
+ * Its parameters are those of the mixer (its sizes and choices, but what follows from the model, and how inputs are
+ * drawn), then the model's, the task's (those of examples, which makes the batches) and the optimiser's; so all that
+ * reads, multiplies, names and prints parameters serves training, too.  There is one such operation for each mixer.
+ *
+ * The model: x = E[token]; `blocks` times x <- x + W_o mixer(rmsnorm(x)), and with mlp = M besides
+ * x <- x + W_d swiglu(W_g x', W_u x'), x' = rmsnorm(x); then rmsnorm, the head and the cross entropy of the
+ * tokens that have a target, and which of them are hit.  It is a program (program.h), whose text follows from the parameters: cell_text(). */
+#ifndef TRAIN_CELL_H
+#define TRAIN_CELL_H
+
+#include "common/call/contract.h"
+
+/* Of that mixer, the same one at each call; NULL after err_set(). */
+const struct op *cell_op(const char *mixer);
+int is_cell(const struct op *o);
+
+enum train_schedule { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD, SCHEDULE_CONSTANT };
+
+/* What a case says, its defaults worked out. */
+struct cell {
+    struct call model; /* of the program: complete, on no backend */
+    struct call batch; /* of examples: complete, of the training data */
+    int64_t updates, warmup, decay, blocks;
+    double lr, final;
+    enum train_schedule schedule;
+    double weight_decay, beta1, beta2, eps, clip;
+    double loss_scale; /* the first one, 1: none */
+    int dynamic;       /* it moves */
+    int64_t eval_every, eval_rows, parity_every; /* updates; rows of validation; updates, 0: never */
+    double target;     /* accuracy of a run that has learned */
+    int64_t patience;  /* evaluations running */
+    int stop;          /* end there */
+};
+
+/* Of a case whose parameters are set; `seed` is the run's: of the training data.  Nonzero after err_set(). */
+int cell_read(const struct call *f, uint64_t seed, struct cell *to);
+/* The model's program, to be freed; NULL after err_set(). */
+char *cell_text(const struct call *f);
+/* Has the task a corpus, a file? */
+int cell_has_corpus(const struct call *f);
+/* Its bytes, without which op_complete() refuses such a case. */
+void cell_set_corpus(struct call *f, int64_t bytes);
+
+/* Lengths, vocabulary and classes of a task (examples). */
+int64_t cell_vocabulary(const struct call *batch);
+int64_t cell_classes(const struct call *batch);
+
+#endif

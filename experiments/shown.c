@@ -78,11 +78,17 @@ static void ran(const struct call *f, enum pass p, void *ignored)
         show(now);
 }
 
+static void part(double of_it, void *ignored)
+{
+    (void)ignored;
+    shown.done = of_it * shown.of_trial;
+}
+
 void shown_begin(const struct experiment *x, const volatile int *stop)
 {
     shown.x = x;
     shown.what = "";
-    shown.watch = (struct watch){.stop = stop, .ran = progress_is_seen() ? ran : NULL};
+    shown.watch = (struct watch){.stop = stop, .ran = progress_is_seen() ? ran : NULL, .part = part};
     for (int i = 0; i < x->n; i++)
         shown.all += expected_work(x, &x->trial[i]);
     shown.began = seconds_now();

@@ -21,3 +21,9 @@ void watch_ran(const struct call *f, enum pass p)
     if (watching && watching->ran)
         watching->ran(f, p, watching->data);
 }
+
+void watch_part(double part)
+{
+    if (watching && watching->part)
+        watching->part(part, watching->data);
+}

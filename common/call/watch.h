@@ -9,6 +9,7 @@ struct watch {
         *stop; /* nonzero, set by a signal handler or another thread: end early; or NULL */
     void (*ran)(const struct call *f, enum pass p,
                 void *data); /* after each run of a pass; or NULL */
+    void (*part)(double part, void *data); /* of a trial that says how far it is, 0 ... 1; or NULL */
     void *data;
 };
 
@@ -17,5 +18,6 @@ void watch_begin(const struct watch *w);
 /* Nonzero after err_set("interrupted"), where an early end was asked for. */
 int watch_stopped(void);
 void watch_ran(const struct call *f, enum pass p);
+void watch_part(double part);
 
 #endif

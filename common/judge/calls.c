@@ -48,6 +48,15 @@ static void name_verdicts(struct verdicts *list, int from, const char *name)
     }
 }
 
+int check_one_call(struct calls *c, const char *name, const struct call *f, const struct tensors *t,
+                   const struct results *only)
+{
+    const int from = c->list->n, e = check_call(c, f, t, only);
+
+    name_verdicts(c->list, from, name);
+    return e;
+}
+
 /* A verdict where a tensor is not what it was. */
 static int check_same(const char *name, const struct tensor_pair *pair, struct verdicts *list)
 {
@@ -204,10 +213,8 @@ static int check_layer(struct calls *c, struct seen *s)
         leave_own(&w, &left);
         e = check_part(c, &w, s->name);
     }
-    const int from = c->list->n;
     if (!e && (set_any(&left.x) || set_any(&left.g)))
-        e = check_call(c, f, s->t, &left);
-    name_verdicts(c->list, from, s->name);
+        e = check_one_call(c, s->name, f, s->t, &left);
     return e;
 }
 
@@ -215,14 +222,9 @@ static int check_layer(struct calls *c, struct seen *s)
 
 static int check_seen(struct calls *c, struct seen *s)
 {
-    const int from = c->list->n;
-    int e = 0;
-
-    if (s->call.op->part && set_any(&s->there.g))
-        return check_layer(c, s);
-    e = check_call(c, &s->call, s->t, &s->there);
-    name_verdicts(c->list, from, s->name);
-    return e;
+    return s->call.op->part && set_any(&s->there.g)
+               ? check_layer(c, s)
+               : check_one_call(c, s->name, &s->call, s->t, &s->there);
 }
 
 static int finish(struct calls *c, struct seen *s)

@@ -31,6 +31,10 @@ void calls_end(struct calls *c);
  * f on its inputs, that has other bits where the calls are looked at.  Nonzero after err_set(). */
 int check_calls(const struct call *f, const struct tensors *got, uint64_t seed,
                 struct verdicts *list);
+/* One call by itself, as check_calls() judges each of a program's: on its tensors t, these of its results, NULL: all.
+ * Verdicts have the name before the tensor's.  c is of calls_begin(), or has seed, much and list alone. */
+int check_one_call(struct calls *c, const char *name, const struct call *f, const struct tensors *t,
+                   const struct results *only);
 /* check_case(), or of a program that is too large for that (j->sampled) check_calls(). */
 int check_ran(const struct judge *j, const struct call *f, const struct tensors *got,
               struct verdicts *list);

@@ -41,6 +41,7 @@ struct verdict {
     unsigned fixed;       /* ... slice has one index; all of them for an element */
     int64_t slices, coarse; /* how many slices it has, and of these those that cannot be judged */
     struct power power;
+    int64_t update; /* of a run of training, from 1; 0: of none */
 };
 
 struct verdicts {

@@ -20,6 +20,8 @@
 #include "common/plan/quotient.h"
 #include "common/plan/ranges.h"
 #include "common/plan/section.h"
+#include "common/plan/training.h"
+#include "common/train/cell.h"
 
 enum { MAX_REFUSED = 3 }; /* reported of the combinations of one section */
 
@@ -33,6 +35,7 @@ struct work {
     char applies[MAX_LISTS]; /* of each list: to a combination */
     unsigned wrong;          /* a bit for each of trial_keys whose value is */
     int refused;             /* combinations */
+    char corpus[MAX_FILE];   /* of training: the key `file` */
 };
 
 /* The list of that key, or NULL. */
@@ -175,6 +178,28 @@ static int read_program(struct plan *p, struct work *w, const struct ini_entry *
     return !w->t.call.op;
 }
 
+/* The operation of a section of measure = train.  Nonzero: it is one, and that is not known. */
+static int read_training(struct plan *p, struct work *w, const struct ini_entry *op)
+{
+    int known;
+    const struct op *o = training_op(p, w->s, op, &known);
+
+    if (o)
+        w->t.call.op = o;
+    return !o && !known;
+}
+
+/* And its file, for the task bytes. */
+static void read_corpus(struct plan *p, struct work *w)
+{
+    const struct ini_entry *file = section_entry(w->s, "file");
+
+    training_refuse(p, w->s);
+    if (file && !(w->wrong & 1u << key_find(trial_keys, "file")) &&
+        !find_file(p, "file", w->t.file, file->line))
+        strcpy(w->corpus, w->t.file);
+}
+
 static void read_input(struct plan *p, struct work *w)
 {
     const struct ini_entry *input = section_entry(w->s, "input"),
@@ -294,6 +319,8 @@ static double memory_needed(const struct plan *p, const struct trial *t)
     struct call oracle = call_on(&t->call, &ref64, NULL, NULL),
                 yard = call_on(&t->call, yardstick, NULL, NULL);
     int timed = p->x->measure != MEASURE_CHECK;
+    if (is_cell(t->call.op))
+        return training_memory(t);
     if (t->sampled)
         return 3 * (double)tensors_bytes(&t->call);
     int sets = p->x->checks & CHECK_DIFFERENCES ? 7 + t->accumulate : timed ? 5 : 3;
@@ -395,6 +422,10 @@ static void make_trial(struct plan *p, struct work *w)
     }
     if (t->input == INPUT_GGUF && take_sizes(p, w))
         return;
+    if (is_cell(t->call.op) && training_file(t, w->corpus)) {
+        refuse(p, w);
+        return;
+    }
     op_text(&t->call, text);
     if (op_complete(&t->call)) {
         char why[1024];
@@ -639,17 +670,20 @@ void section_trials(struct plan *p, const struct ini_section *s)
     free(section);
     if (op)
         read_entry(p, w, op); /* the meaning of the others hangs on it */
-    else if (p->file)
+    else if (p->file && p->x->measure != MEASURE_TRAIN)
         plan_fault(p, s->line, "[%s] has no op", s->name);
-    else
+    else if (!p->file)
         plan_fault(p, s->line, "no operation is named");
-    const int unread = read_program(p, w, op);
+    const int unread = read_training(p, w, op) || read_program(p, w, op);
     w->every_op = p->n_faults == faults && !w->t.call.op;
     for (int i = 0; i < s->n; i++)
         if (&s->entry[i] != op && strcmp(s->entry[i].key, "program") != 0 &&
             !(unread && key_find(trial_keys, s->entry[i].key) < 0))
             read_entry(p, w, &s->entry[i]);
-    read_input(p, w);
+    if (is_cell(w->t.call.op))
+        read_corpus(p, w);
+    else
+        read_input(p, w);
     refuse_beside(p, w);
     if (p->n_faults == faults)
         refuse_quotients(p, w);

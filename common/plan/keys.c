@@ -15,6 +15,7 @@
 #include "common/call/cases.h"
 #include "common/plan/keys.h"
 #include "common/plan/programs.h"
+#include "common/plan/training.h"
 
 /* ---- values ---- */
 
@@ -62,7 +63,7 @@ int key_is_name(char c)
 
 /* ---- the keys of [experiment] ---- */
 
-const char *const measure_names[] = {"check", "time", "crossover", NULL};
+const char *const measure_names[] = {"check", "time", "crossover", "train", NULL};
 
 const char *const judge_names[] = {"auto", "full", "sampled", NULL};
 
@@ -115,7 +116,7 @@ static int add_check(const struct plan_key *k, void *to, const char *value)
 }
 
 const char *const save_names[] = {
-    [SAVE_ALL] = "all", [SAVE_OUTPUTS] = "outputs", [SAVE_NONE] = "none", NULL};
+    [SAVE_ALL] = "all", [SAVE_OUTPUTS] = "outputs", [SAVE_NONE] = "none", [SAVE_FINAL] = "final", NULL};
 
 /* ---- the keys of [trial] that are no parameter of its operation ---- */
 
@@ -132,7 +133,8 @@ static int set_op(const struct plan_key *k, void *to, const char *value)
     char known[1024] = "";
 
     t->call.op = op_find(value);
-    if (t->call.op || strcmp(value, EVERY_OP) == 0 || strcmp(value, PROGRAM_OP) == 0)
+    if (t->call.op || strcmp(value, EVERY_OP) == 0 || strcmp(value, PROGRAM_OP) == 0 ||
+        strcmp(value, TRAIN_OP) == 0)
         return 0;
     for (int i = 0; i < N_OPS; i++) {
         guess_among(&g, ops[i]->name);
@@ -202,7 +204,8 @@ const struct plan_key experiment_keys[] = {
     {"checks", LIST, "differences, parity, properties",
      "what to check, and power: what would pass; or none", .set = add_check},
     {"measure", ONE, "check",
-     "check; time: each kernel, against ceilings; crossover: as the batch grows",
+     "check; time: each kernel, against ceilings; crossover: as the batch grows; train: what "
+     "models learn",
      INTO(experiment, measure, set_measure), .names = measure_names},
     {"judge", ONE, "auto",
      "what parity looks at: full, all elements; sampled, some rows and random sums; auto: a sample "
@@ -214,7 +217,8 @@ const struct plan_key experiment_keys[] = {
      INTO(experiment, repeats, set_whole), .min = 0, .max = 1000},
     {"output", ONE, NULL, "HDF5 file to write, from the working directory; default: NAME.h5",
      INTO(experiment, output, set_text)},
-    {"save", ONE, "all", "tensors to keep in it: all, outputs or none",
+    {"save", ONE, "all", "tensors to keep in it: all, outputs or none; of measure = train final, the weights and first "
+     "batches, or none",
      INTO(experiment, save, set_choice), .names = save_names},
     {"compress", ONE, "1", "gzip level of its tensors, 0 to 9",
      INTO(experiment, compress, set_whole), .min = 0, .max = 9},

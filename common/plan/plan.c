@@ -16,6 +16,7 @@
 #include "common/plan/keys.h"
 #include "common/plan/programs.h"
 #include "common/plan/section.h"
+#include "common/plan/training.h"
 
 enum { MAX_KEYS = 200 }; /* of a section */
 
@@ -99,6 +100,23 @@ static void only_times(struct plan *p, const struct ini_section *s)
     p->x->checks = CHECK_PARITY;
 }
 
+/* The oracle goes along by parity, or not at all. */
+static void only_along(struct plan *p, const struct ini_section *s)
+{
+    const struct ini_entry *checks = s ? section_entry(s, "checks") : NULL;
+    const struct ini_entry *save = s ? section_entry(s, "save") : NULL;
+
+    if (checks && p->x->checks & ~CHECK_PARITY)
+        plan_fault(p, checks->line, "checks: measure = train makes none but parity");
+    if (!checks)
+        p->x->checks = CHECK_PARITY;
+    if (save && p->x->save != SAVE_FINAL && p->x->save != SAVE_NONE)
+        plan_fault(p, save->line, "save = %s: measure = train keeps the curves, and with final weights "
+                   "and first batches; final or none", save_names[p->x->save]);
+    if (!save)
+        p->x->save = SAVE_NONE;
+}
+
 /* A sample has nothing that differences and properties could be checked on, and nothing would be changed. */
 static void only_parity(struct plan *p, const struct ini_section *s)
 {
@@ -130,7 +148,11 @@ static void read_experiment(struct plan *p, const struct ini_section *s)
         if (experiment_keys[k].initial && !(s && section_entry(s, experiment_keys[k].name)))
             set_experiment(p, k, experiment_keys[k].initial, 0);
     p->x->checks &= ~CHECK_NONE;
-    if (p->x->measure != MEASURE_CHECK)
+    if (p->x->save == SAVE_FINAL && p->x->measure != MEASURE_TRAIN)
+        plan_fault(p, section_entry(s, "save")->line, "save = final: only measure = train has weights to keep");
+    if (p->x->measure == MEASURE_TRAIN)
+        only_along(p, s);
+    else if (p->x->measure != MEASURE_CHECK)
         only_times(p, s);
     if (p->x->judge == JUDGE_SAMPLED)
         only_parity(p, s);
@@ -315,6 +337,8 @@ static int read_words(struct plan *p, char *words, struct ini *ini)
             e = e || ini_add_entry(other ? experiment : trial, word, equals + 1, n);
         }
     }
+    if (!e && trial->n && strcmp(trial->entry[0].value, TRAIN_OP) == 0 && !section_entry(experiment, "measure"))
+        e = ini_add_entry(experiment, "measure", TRAIN_OP, 0);
     return e;
 }
 

@@ -7,13 +7,14 @@
  *                                     ; (the oracle and the yardstick run in any case)
  *     device = 1                      ; the GPU, from 0 among those visible; named, it is required
  *     checks = differences, parity, properties    ; or none; default: all three
- *     measure = check                 ; or time, crossover: parity, and then times of every kernel
+ *     measure = check                 ; or time, crossover: parity, and then times of every kernel; or train:
+ *                                     ; a run of training for each trial, whose keys are cell.h's
  *     judge = auto                    ; or full, sampled: parity of all elements, or of a sample
  *     directions = 2                  ; of the differences, for each tensor
  *     repeats = 5                     ; timed runs; 0: no times
  *     output = e74_diag.h5            ; in the working directory; default: the name that is set,
  *                                     ; or else the ini file's however long, and .h5
- *     save = all                      ; or outputs, none
+ *     save = all                      ; or outputs, none; of measure = train final, or none
  *     compress = 1                    ; gzip level 0 to 9
  *
  *     [trial]                         ; or [trial NAME]; any number of them
@@ -64,12 +65,13 @@ enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4, CHECK_POWE
 /* Where the sizes of trials come from: keys; the contract's cases or shapes. */
 enum case_kind { CASES_NONE, CASES_CONTRACT, CASES_SHAPES };
 /* The times that are taken: one as a by-product of checks; times of every kernel;
- * those as the batch grows. */
-enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_CROSSOVER };
+ * those as the batch grows; or, in place of all that, what a model learns. */
+enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_CROSSOVER, MEASURE_TRAIN };
 /* Which elements parity looks at: all; a sample; or a sample where there is nothing but parity to
  * check, and the oracle's work is much, and every result can be sampled (call/sample.h). */
 enum judged { JUDGE_AUTO, JUDGE_FULL, JUDGE_SAMPLED };
-enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
+/* SAVE_FINAL: of training, the weights and first batches, besides the curves. */
+enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE, SAVE_FINAL };
 enum input_kind { INPUT_NORMAL, INPUT_NONZERO, INPUT_TEXT, INPUT_HDF5, INPUT_GGUF };
 
 enum {

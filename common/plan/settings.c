@@ -8,9 +8,12 @@
 #include "common/base/number.h"
 #include "common/plan/keys.h"
 #include "common/plan/settings.h"
+#include "common/train/cell.h"
 
 double trial_parameters(const struct trial *t, int64_t *bytes)
 {
+    if (is_cell(t->call.op))
+        return cell_parameters(&t->call, t->type, bytes);
     const struct call f = call_on(&t->call, reference_of(t->type), NULL, NULL);
     return op_parameters(&f, bytes);
 }
@@ -42,7 +45,7 @@ void setting_value(const struct trial *t, const char *name, char value[MAX_SETTI
     else if (strcmp(name, "seed") == 0)
         snprintf(value, MAX_SETTING, "%" PRIu64, t->seed);
     else if (strcmp(name, "input") == 0)
-        snprintf(value, MAX_SETTING, "%s", input_names[t->input]);
+        snprintf(value, MAX_SETTING, "%s", is_cell(t->call.op) ? "" : input_names[t->input]);
     else if (strcmp(name, "accumulate") == 0)
         snprintf(value, MAX_SETTING, "%s", no_yes[t->accumulate]);
     else if (strcmp(name, "in_place") == 0)

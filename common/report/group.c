@@ -6,6 +6,7 @@
 #include "common/base/grow.h"
 #include "common/report/group.h"
 #include "common/report/time_text.h"
+#include "common/report/train_text.h"
 #include "common/report/trip_text.h"
 
 /* Settings that others say as well leave after what memory takes. */
@@ -69,6 +70,8 @@ void group_begin(struct group *g, const struct experiment *x, int i, int width)
         times_columns(&g->table);
     else if (x->measure == MEASURE_CROSSOVER)
         crossover_columns_of(&g->table);
+    else if (x->measure == MEASURE_TRAIN)
+        training_columns(&g->table);
     else
         check_columns(&g->table, g, x);
     table_fit(&g->table, width);

@@ -9,6 +9,7 @@
 #include "common/plan/settings.h"
 #include "common/report/head.h"
 #include "common/report/time_text.h"
+#include "common/report/train_text.h"
 #include "common/report/unused.h"
 #include "common/run/duration.h"
 #include "common/store/predict.h"
@@ -32,7 +33,9 @@ static void constant(const struct screen *s, const struct experiment *x)
 
 static void tsv_head(const struct screen *s, const struct experiment *x)
 {
-    if (x->measure == MEASURE_TIME)
+    if (x->measure == MEASURE_TRAIN)
+        training_tsv_head(s->to);
+    else if (x->measure == MEASURE_TIME)
         times_tsv_head(s->to);
     else if (x->measure == MEASURE_CROSSOVER)
         crossover_tsv_head(s->to);
@@ -141,6 +144,8 @@ static void machine(const struct screen *s, const struct experiment *x, const ch
 
 static void timed(const struct screen *s, const struct experiment *x, const char *no_gpu)
 {
+    if (x->measure == MEASURE_TRAIN)
+        return;
     if (x->measure == MEASURE_TIME)
         times_ceilings(s, x->ceilings, x->no_ceilings);
     if (x->measure != MEASURE_CHECK && no_gpu)

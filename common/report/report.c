@@ -23,6 +23,7 @@
 #include "common/report/power_text.h"
 #include "common/report/report.h"
 #include "common/report/time_text.h"
+#include "common/report/train_text.h"
 #include "common/report/trip_text.h"
 #include "common/store/time_rows.h"
 
@@ -160,7 +161,8 @@ static void again_line(const struct report *p, const struct baseline *b, const s
     }
     char text[MAX_LINE + 48];
     snprintf(text, sizeof text, "%s%s", t->text, t->sampled ? " judge=sampled" : "");
-    if (p->x->measure != MEASURE_CHECK && !t->text[goals_begin(t->text)])
+    if (p->x->measure != MEASURE_CHECK && p->x->measure != MEASURE_TRAIN &&
+        !t->text[goals_begin(t->text)])
         append(text, sizeof text, " measure=%s", measure_names[p->x->measure]);
     char *words = quote_shell(text, 1), *file = b ? quote_shell(baseline_file(b), 0) : NULL;
 
@@ -197,13 +199,15 @@ static void failure_lines(struct report *p, int i, const struct result *r)
 {
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
-        char step[48] = "", by[32];
+        char step[64] = "", by[32];
         if (v->unjudged)
             unjudged_line(p, v);
         if (v->pass || verdict_of_time(v))
             continue;
         if (v->first_bad >= 0)
             snprintf(step, sizeof step, ", first at step %" PRId64, v->first_bad);
+        if (v->update)
+            snprintf(step, sizeof step, ", in update %" PRId64, v->update);
         say(&p->screen, 6, "%s %s, %s: %soff by %.3g at %s, bound %.3g%s", v->backend, v->check,
             v->tensor, measured(v, by), v->error, *v->worst ? v->worst : "-", v->bound, step);
     }
@@ -418,10 +422,28 @@ static void verbose_lines(const struct report *p, const struct result *r)
     power_lines(&p->screen, r);
 }
 
+/* A row for each backend that has trained. */
+static void trained_rows(struct report *p, int i, const struct result *r)
+{
+    char text[160];
+    struct row row;
+
+    for (int j = 0; j < r->n_trained; j++) {
+        const struct trained *t = &r->trained[j];
+        group_trial(&p->group, p->x, i, &row);
+        training_cells(&row, t,
+                       counts_text(counts_of(&r->verdicts, t->of->backend->name), p->screen.colour, text));
+        table_row(&p->group.table, &p->screen, &row, j == 0);
+        training_lines(&p->screen, t);
+    }
+}
+
 static void trial_rows(struct report *p, int i, const struct result *r)
 {
     begin_table(p, i);
-    if (p->x->measure == MEASURE_TIME)
+    if (p->x->measure == MEASURE_TRAIN)
+        trained_rows(p, i, r);
+    else if (p->x->measure == MEASURE_TIME)
         time_rows(p, i, r);
     else if (p->x->measure == MEASURE_CROSSOVER)
         crossover_batches(p, i, r);
@@ -451,6 +473,8 @@ static void trial_records(struct report *p, int i, const struct result *r)
     goals_lines(&p->screen, i, r);
     if (p->x->measure == MEASURE_TIME)
         times_tsv(p->screen.to, i + 1, p->x->ceilings, r);
+    else if (p->x->measure == MEASURE_TRAIN)
+        training_tsv(p->screen.to, i + 1, r);
     else if (p->x->measure == MEASURE_CROSSOVER)
         crossover_tsv(p->screen.to, i + 1, r);
     else

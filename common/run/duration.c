@@ -6,6 +6,7 @@
 #include "common/call/run.h"
 #include "common/judge/passing.h"
 #include "common/judge/sampled.h"
+#include "common/plan/training.h"
 #include "common/run/duration.h"
 
 /* Work of the small case; and work per second below that of any reference. */
@@ -133,6 +134,8 @@ static double trial_work(const struct experiment *x, const struct trial *t, enum
 
 double expected_work(const struct experiment *x, const struct trial *t)
 {
+    if (x->measure == MEASURE_TRAIN)
+        return training_work(t);
     return trial_work(x, t, FORWARD) + trial_work(x, t, BACKWARD);
 }
 

@@ -9,6 +9,7 @@
 #include "common/base/grow.h"
 #include "common/base/quote.h"
 #include "common/run/result.h"
+#include "common/run/train_trial.h"
 
 struct truth result_truth(const struct result *r)
 {
@@ -165,4 +166,5 @@ void result_free(struct result *r)
     if (r->sampled)
         sampled_free(r->sampled);
     free(r->sampled);
+    training_free(r);
 }

@@ -10,6 +10,7 @@
 #include "common/run/ceilings.h"
 #include "common/run/input.h"
 #include "common/run/round_trip.h"
+#include "common/train/run.h"
 
 enum { MAX_RAN = 32 };
 
@@ -43,6 +44,10 @@ struct result {
                               * all elements, or nothing, was judged */
     struct crossover *crossover; /* of measure = crossover */
     int n_crossovers;
+    struct trained *trained; /* of measure = train, one for each backend */
+    int n_trained;
+    struct cell *cell; /* theirs */
+    struct training *training;
     struct verdicts verdicts;
     struct verdicts seen; /* on the yardstick, for what they would see, where passing is there */
     char *passing;        /* what would pass, a line each (passing.h); NULL: it was not asked */

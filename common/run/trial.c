@@ -7,6 +7,7 @@
 #include "common/base/err.h"
 #include "common/judge/calls.h"
 #include "common/run/time_trial.h"
+#include "common/run/train_trial.h"
 #include "common/run/trial.h"
 
 /* The kernel that the trial names, or the first that accepts the case; NULL
@@ -196,6 +197,8 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
     *r = (struct result){.trial = t};
     if (x->measure == MEASURE_CROSSOVER)
         return crossover_run(&task);
+    if (x->measure == MEASURE_TRAIN)
+        return training_run(&task);
     struct tensors *inputs = r->inputs = tensors_new(&t->call);
     if (!inputs)
         return -1;

@@ -11,6 +11,7 @@
 #include "common/base/number.h"
 #include "common/store/output.h"
 #include "common/store/predict.h"
+#include "common/store/write_training.h"
 #include "common/store/write_trial.h"
 
 /* What HDF5 takes, at most, as measured with 1.10.8: of a dump, of a trial with its attributes, dimensions
@@ -134,6 +135,10 @@ static double predict_trial(const struct experiment *x, int i)
     struct pretended *p = calloc(1, sizeof *p);
     double bytes = -1;
 
+    if (x->measure == MEASURE_TRAIN) {
+        free(p);
+        return OF_TRIAL + training_bytes(t, x->save == SAVE_FINAL) + (double)strlen(t->text);
+    }
     if (!p) {
         err_set("no memory to predict the size of a dump");
         return -1;
@@ -181,7 +186,8 @@ static const char *smaller(const struct experiment *x)
 {
     static const char *const save[] = {[SAVE_ALL] = "; set save = outputs or none",
                                        [SAVE_OUTPUTS] = "; set save = none",
-                                       [SAVE_NONE] = ""};
+                                       [SAVE_NONE] = "",
+                                       [SAVE_FINAL] = "; set save = none"};
     return x->inputs_only ? "" : save[x->save]; /* inputs are saved in any case */
 }
 

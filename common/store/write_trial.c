@@ -18,6 +18,7 @@
 #include "common/store/header.h"
 #include "common/store/time_rows.h"
 #include "common/store/trip_rows.h"
+#include "common/store/write_training.h"
 #include "common/store/write_trial.h"
 
 /* ---- before it has run ---- */
@@ -74,7 +75,7 @@ static int say_trial(const struct trial *t, struct said said[MAX_SAID], char cho
     n += say_params(t, said + n, choice);
     said[n++] = (struct said){.name = "dtype", .text = types[t->type].name};
     said[n++] = (struct said){.name = "seed", .kind = SAID_SEED, .whole = (int64_t)t->seed};
-    const char *const more[][2] = {{"input", input_names[t->input]},
+    const char *const more[][2] = {{"input", is_cell(t->call.op) ? "" : input_names[t->input]},
                                    {"accumulate", t->accumulate ? no_yes[1] : ""},
                                    {"in_place", t->in_place ? no_yes[1] : ""},
                                    {"program", t->program},
@@ -550,6 +551,20 @@ static int write_crossovers(struct writing *w)
     return e;
 }
 
+/* Groups and tables of a run of training. */
+static int write_run(struct writing *w)
+{
+    struct training_part part[MAX_TRAINING_PARTS];
+    int n, e = training_write(w->trial, w->r, w->x->compress, part, &n);
+
+    for (int i = 0; i < n; i++) {
+        struct part *p = &w->group[w->n_groups++];
+        snprintf(p->name, sizeof p->name, "%s", part[i].name);
+        p->id = part[i].id;
+    }
+    return e;
+}
+
 /* ---- a trial ---- */
 
 static int link_parts(hid_t trial, const struct part *p, int n)
@@ -629,7 +644,7 @@ static int write_trial(struct writing *w)
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);
     e = e || write_checks(w) || write_sample(w) || write_times(w) || write_crossovers(w) ||
-        write_trips(w) || flush(trial);
+        write_trips(w) || write_run(w) || flush(trial);
     e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
         link_parts(trial, w->table, w->n_tables) || h5_put_int(trial, "n_checks", r->verdicts.n) ||
         h5_put_int(trial, "failed", r->failed) ||

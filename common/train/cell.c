@@ -9,6 +9,7 @@
 
 #include "common/base/err.h"
 #include "common/base/grow.h"
+#include "common/call/machine.h"
 #include "common/ops/examples.h"
 #include "common/program/program.h"
 #include "common/train/cell.h"
@@ -78,6 +79,7 @@ enum {
     CELL_PATIENCE,
     CELL_STOP,
     CELL_PARITY_EVERY,
+    CELL_UNTIL,
     TRAIN_PARAMS
 };
 
@@ -141,6 +143,7 @@ static const struct param train_params[] = {
     [CELL_STOP] = {.name = "stop", .choices = no_yes, .help = "yes: end the run there"},
     [CELL_PARITY_EVERY] = WHOLE_FROM(-1, "parity_every", -1,
                                      "updates between those that are judged; -1: 10 in all; 0: none"),
+    [CELL_UNTIL] = WHOLE_FROM(0, "until", 0, "make this many of the updates; 0: all"),
 };
 _Static_assert(COUNT(model_params) == MODEL_PARAMS, "a parameter of the model has no place");
 _Static_assert(COUNT(train_params) == TRAIN_PARAMS, "a parameter of the optimiser has no place");
@@ -339,6 +342,11 @@ int is_cell(const struct op *o)
 }
 
 /* ---- a case: the batch ---- */
+
+int64_t cell_corpus(const struct call *batch)
+{
+    return batch->choice[EXAMPLES_TASK] == TASK_BYTES ? DIM(batch, 'C') : 0;
+}
 
 int64_t cell_vocabulary(const struct call *batch)
 {
@@ -552,6 +560,7 @@ static void read_train(const struct call *f, struct cell *to)
     to->target = f->real[at + CELL_TARGET];
     to->patience = dim_of(f, at + CELL_PATIENCE);
     to->stop = f->choice[at + CELL_STOP];
+    to->until = dim_of(f, at + CELL_UNTIL) ? dim_of(f, at + CELL_UNTIL) : to->updates;
     to->parity_every = or_share(dim_of(f, at + CELL_PARITY_EVERY), to->updates, 10);
 }
 
@@ -563,6 +572,8 @@ static int check(const struct call *f, const struct cell *c)
     if (c->warmup + c->decay > c->updates)
         return err_set("warmup = %lld and decay = %lld are more than updates = %lld", (long long)c->warmup,
                        (long long)c->decay, (long long)c->updates);
+    if (c->until > c->updates)
+        return err_set("until = %lld: there are %lld updates", (long long)c->until, (long long)c->updates);
     if (cell_has_corpus(f) && corpus < 20 * length)
         return err_set("the corpus has %lld bytes: length = %lld needs 20 times as many, %lld", corpus, length,
                        20 * length);
@@ -585,4 +596,15 @@ static int derive(struct call *f)
 {
     struct cell c;
     return cell_read(f, 0, &c);
+}
+
+double cell_parameters(const struct call *f, enum dtype type, int64_t *bytes)
+{
+    struct cell c;
+
+    *bytes = 0;
+    if (cell_read(f, 0, &c))
+        return 0;
+    const struct call on = call_on(&c.model, reference_of(type), NULL, NULL);
+    return op_parameters(&on, bytes);
 }

@@ -24,7 +24,7 @@ enum train_schedule { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD, SCHEDULE_C
 struct cell {
     struct call model; /* of the program: complete, on no backend */
     struct call batch; /* of examples: complete, of the training data */
-    int64_t updates, warmup, decay, blocks;
+    int64_t updates, until, warmup, decay, blocks; /* until: the run ends there */
     double lr, final;
     enum train_schedule schedule;
     double weight_decay, beta1, beta2, eps, clip;
@@ -45,7 +45,11 @@ int cell_has_corpus(const struct call *f);
 /* Its bytes, without which op_complete() refuses such a case. */
 void cell_set_corpus(struct call *f, int64_t bytes);
 
-/* Lengths, vocabulary and classes of a task (examples). */
+/* The model's parameters, as op_parameters(), stored in that type. */
+double cell_parameters(const struct call *f, enum dtype type, int64_t *bytes);
+
+/* Bytes of the corpus, vocabulary and classes of a batch's task (examples). */
+int64_t cell_corpus(const struct call *batch);
 int64_t cell_vocabulary(const struct call *batch);
 int64_t cell_classes(const struct call *batch);
 

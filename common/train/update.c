@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,6 +118,16 @@ static int place_batch(struct update *u, const unsigned char *corpus)
     e = transfer_put(f, call_type(f, gaps, 0), f->arg[gaps], x, op_count(f, gaps));
     free(x);
     return e;
+}
+
+/* Another split's, into the same tokens and targets. */
+static int place_held_out(struct update *u)
+{
+    struct call *f = &u->held_out;
+
+    *f = u->call[UPDATE_BATCH];
+    f->arg[PLACE(examples, counter)] = NULL;
+    return take_arg(u, f, PLACE(examples, counter)) ? 0 : -1;
 }
 
 /* ---- the model ---- */
@@ -309,6 +320,31 @@ static void list_passes(struct update *u)
     }
 }
 
+static void add_state(struct update *u, const char *name, void *at, int64_t n, enum dtype type)
+{
+    if (n)
+        u->state[u->n_state++] = (struct region){name, at, n * types[type].bytes};
+}
+
+static void list_state(struct update *u)
+{
+    const struct call *s = &u->call[UPDATE_SCHEDULE];
+    const enum dtype wide = u->b->wide;
+    const int64_t storage = u->layout.storage.elements;
+    static const char *const counters[] = {"u", "t", "good", "scale"};
+
+    add_state(u, "weights", u->weights[0], storage, u->b->type);
+    add_state(u, "wide weights", u->weights[1], u->elements - storage, wide);
+    if (u->master)
+        add_state(u, "master", u->master, storage, wide);
+    add_state(u, "m", u->moment[0], u->elements, wide);
+    add_state(u, "v", u->moment[1], u->elements, wide);
+    for (int i = 0; i < (int)COUNT(counters); i++) {
+        const int arg = op_arg(s->op, counters[i]);
+        add_state(u, counters[i], s->arg[arg], 1, call_type(s, arg, 0));
+    }
+}
+
 /* One workspace for all, the largest. */
 static int take_work(struct update *u)
 {
@@ -346,6 +382,9 @@ int update_open(struct update *u, const struct cell *c, const struct backend *b,
     if (place_batch(u, corpus) || place_model(u) || place_norm(u) || place_schedule(u) || place_steps(u))
         return -1;
     list_passes(u);
+    list_state(u);
+    if (place_held_out(u))
+        return -1;
     double *w = calloc(u->elements, sizeof *w);
     const int e = !w ? err_set("no memory for %lld weights", (long long)u->elements)
                      : take_work(u) || draw_weights(u, seed, w);
@@ -459,4 +498,85 @@ int update_set_weights(struct update *u, const double *from)
 int update_gradients(const struct update *u, double *to)
 {
     return transfer_get(&u->call[UPDATE_MODEL], u->b->wide, to, u->gradients, u->elements);
+}
+
+/* ---- fewer rows ---- */
+
+static void place_rows(struct update *u, void *gradients)
+{
+    const struct layout_buffer *of[] = {&u->layout.storage, &u->layout.wide};
+    const int64_t before[] = {0, u->layout.storage.elements};
+
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < of[k]->n; i++) {
+            const struct layout_part *p = &of[k]->part[i];
+            u->rows.arg[p->arg] = u->call[UPDATE_MODEL].arg[p->arg];
+            u->rows.grad[p->arg] = behind(gradients, before[k] + p->at, u->b->wide);
+        }
+}
+
+int update_rows(struct update *u, int64_t rows)
+{
+    const struct call *model = &u->call[UPDATE_MODEL];
+    struct call f, *to = &u->rows;
+    char text[32];
+
+    if (to->op)
+        return 0;
+    op_defaults(model->op->family, &f);
+    snprintf(text, sizeof text, "%lld", (long long)rows);
+    if (op_set(&f, "batch", text) || op_complete(&f))
+        return -1;
+    *to = call_on(&f, u->b, NULL, u->x);
+    to->kernel = impl_choose(to, NULL).kernel;
+    void *gradients = take(u, u->elements, u->b->wide);
+    if (!gradients)
+        return -1;
+    place_rows(u, gradients);
+    to->grad[op_arg(to->op, "loss")] = model->grad[op_arg(model->op, "loss")];
+    const size_t forward = op_work(to, FORWARD), backward = op_work(to, BACKWARD);
+    return take_rest(u, to) ||
+                   !(to->work = take(u, (int64_t)(forward > backward ? forward : backward), U8))
+               ? -1
+               : 0;
+}
+
+/* ---- the state ---- */
+
+void *update_state(const struct update *u)
+{
+    size_t bytes = 0;
+    int e = 0;
+
+    for (int i = 0; i < u->n_state; i++)
+        bytes += u->state[i].bytes;
+    char *state = malloc(bytes), *at = state;
+    if (!state)
+        return err_null("no memory for the state of a run, %zu bytes", bytes);
+    for (int i = 0; !e && i < u->n_state; at += u->state[i++].bytes)
+        e = memory_of(u)->get(u->x, at, u->state[i].at, u->state[i].bytes);
+    if (!e)
+        return state;
+    free(state);
+    return err_null("%s: %s", u->b->name, u->b->machine->strerror(e));
+}
+
+int update_restore(struct update *u, const void *state)
+{
+    const char *at = state;
+    int e = 0;
+
+    for (int i = 0; !e && i < u->n_state; at += u->state[i++].bytes)
+        e = memory_of(u)->put(u->x, u->state[i].at, at, u->state[i].bytes);
+    return transfer_failed(&u->call[UPDATE_MODEL], e);
+}
+
+const char *update_states_differ(const struct update *u, const void *a, const void *b)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < u->n_state; at += u->state[i++].bytes)
+        if (memcmp((const char *)a + at, (const char *)b + at, u->state[i].bytes) != 0)
+            return u->state[i].name;
+    return NULL;
 }

@@ -32,6 +32,14 @@ struct update {
     void *weights[2];   /* of the storage type, and of the wide type: the same buffer where these are one type */
     void *master;       /* NULL: none */
     void *moment[2];    /* m, v: `elements` of the wide type */
+    struct region {
+        const char *name;
+        void *at;
+        size_t bytes;
+    } state[12]; /* what the next update goes on from */
+    int n_state;
+    struct call rows;     /* the model on fewer rows; of no operation: not as yet */
+    struct call held_out; /* the batch of another split, with a counter of its own */
     void *memory[64];   /* all that was allocated */
     int n_memory;
     int64_t bytes;      /* in all */
@@ -65,5 +73,26 @@ int update_weights(const struct update *u, double *to);
 int update_set_weights(struct update *u, const double *from);
 /* The gradients of the last update, as AdamW read them. */
 int update_gradients(const struct update *u, double *to);
+
+/* All that the next update goes on from, as it lies there: weights, masters, moments, counters, the scale.  NULL after
+ * err_set(); to be freed. */
+void *update_state(const struct update *u);
+int update_restore(struct update *u, const void *state);
+/* NULL: two states have the same bits; or which part has not: "weights", "m" ... */
+const char *update_states_differ(const struct update *u, const void *a, const void *b);
+
+/* The model on fewer rows, u->rows, of the run's weights, with gradients and memory of its own; made at the first call
+ * for so many.  Nonzero after err_set(). */
+int update_rows(struct update *u, int64_t rows);
+
+/* The loss and the hits on `rows` rows, at least, of another split, at the run's weights: forward alone, in the run's
+ * memory; `seed` is that of the split's data. */
+struct evaluated {
+    double loss;                 /* the mean over the tokens that have a target */
+    int64_t targets, hits;
+    int64_t rows, rows_right;    /* all targets of the row hit */
+    int64_t targets_at[10], hits_at[10]; /* by the place in the row, a tenth each */
+};
+int update_evaluate(struct update *u, int split, uint64_t seed, int64_t rows, struct evaluated *to);
 
 #endif

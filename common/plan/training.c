@@ -1,0 +1,102 @@
+/* Sections of measure = train (training.h). */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/err.h"
+#include "common/base/file.h"
+#include "common/plan/keys.h"
+#include "common/plan/training.h"
+#include "common/program/layout.h"
+#include "common/train/cell.h"
+
+const char TRAIN_OP[] = "train";
+
+/* The mixer's operation. */
+static const struct op *op_of_mixer(struct plan *p, const struct ini_section *s)
+{
+    const struct ini_entry *e = section_entry(s, "mixer");
+    const struct op *o = e ? cell_op(e->value) : NULL;
+
+    if (!e)
+        plan_fault(p, s->line, "%s has no mixer: measure = train needs one, as mixer = e74",
+                   p->file ? "the section" : "the line");
+    else if (!o && strchr(e->value, ','))
+        plan_fault(p, e->line, "mixer = %s: one in a section, as each has keys of its own", e->value);
+    else if (!o)
+        plan_fault(p, e->line, "%s", err_text());
+    return o;
+}
+
+const struct op *training_op(struct plan *p, const struct ini_section *s, const struct ini_entry *op, int *known)
+{
+    const int is = p->x->measure == MEASURE_TRAIN, named = op && strcmp(op->value, TRAIN_OP) == 0;
+
+    *known = !is && !named;
+    if (named && !is)
+        plan_fault(p, op->line, "op = train: that is measure = train in [experiment]");
+    else if (is && op && !named)
+        plan_fault(p, op->line, "op = %s: measure = train has models, of a mixer, and no operation", op->value);
+    return is && (!op || named) ? op_of_mixer(p, s) : NULL;
+}
+
+void training_refuse(struct plan *p, const struct ini_section *s)
+{
+    static const char *const not[] = {"cases", "input", "group", "tensor", "program", "kernel",
+                                      "goal",  "goal_backward", "accumulate", "in_place"};
+
+    for (int i = 0; i < (int)COUNT(not); i++) {
+        const struct ini_entry *e = section_entry(s, not[i]);
+        if (e)
+            plan_fault(p, e->line, "%s: a run of training has none", not[i]);
+    }
+}
+
+int training_file(struct trial *t, const char *file)
+{
+    struct stat st;
+
+    t->file[0] = t->group[0] = 0;
+    if (!cell_has_corpus(&t->call))
+        return 0;
+    if (!file || !*file)
+        return err_set("task = bytes needs file = FILE, its corpus");
+    const char *why = file_unreadable(file);
+    if (why || stat(file, &st))
+        return err_set("file = %s: %s", file, why ? why : "cannot be read");
+    snprintf(t->file, sizeof t->file, "%s", file);
+    cell_set_corpus(&t->call, st.st_size > 1 << 30 ? 1 << 30 : st.st_size);
+    return 0;
+}
+
+double training_memory(const struct trial *t)
+{
+    struct cell *c = malloc(sizeof *c);
+    struct layout *l = malloc(sizeof *l);
+    double bytes = 0;
+
+    if (c && l && !cell_read(&t->call, t->seed, c)) {
+        struct call f = call_on(&c->model, &ref64, NULL, NULL);
+        layout_find(l, &f);
+        f.kernel = op_kernel(f.op, &ref64, 0);
+        bytes = (double)op_memory(&f) + 8 * 6 * (double)(l->storage.elements + l->wide.elements);
+    }
+    free(c);
+    free(l);
+    return bytes;
+}
+
+double training_work(const struct trial *t)
+{
+    struct cell *c = malloc(sizeof *c);
+    double work = 0;
+
+    if (c && !cell_read(&t->call, t->seed, c)) {
+        const struct op *o = c->model.op;
+        work = (double)c->until * (o->flops(&c->model, FORWARD) + o->flops(&c->model, BACKWARD));
+    }
+    free(c);
+    return work;
+}

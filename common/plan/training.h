@@ -1,0 +1,26 @@
+/* training.h - sections of measure = train: a run of training for each combination (cell.h).
+ *
+ * A section has no `op`, but a `mixer`; all its other keys are the run's parameters, dtype, seed and file. */
+#ifndef PLAN_TRAINING_H
+#define PLAN_TRAINING_H
+
+#include "common/plan/section.h"
+
+/* In place of an operation's name: "train". */
+extern const char TRAIN_OP[];
+
+/* The operation of a section, which is of training or not, whose entry `op` there may be; NULL, and *known 0, after a
+ * fault; NULL and *known 1 where it is not of training. */
+const struct op *training_op(struct plan *p, const struct ini_section *s, const struct ini_entry *op, int *known);
+/* Faults for the keys that such a section cannot have. */
+void training_refuse(struct plan *p, const struct ini_section *s);
+/* A trial's corpus, `file` as the section has it, seen from the working directory; or no file, where the task has none.
+ * Nonzero after err_set(). */
+int training_file(struct trial *t, const char *file);
+/* Bytes that a run takes on this machine. */
+double training_memory(const struct trial *t);
+
+/* What its updates are of work, in the unit of duration.h. */
+double training_work(const struct trial *t);
+
+#endif

@@ -1,0 +1,94 @@
+/* Prints runs of training (train_text.h). */
+#include "config.h"
+
+#include <math.h>
+
+#include "common/base/grow.h"
+#include "common/base/number.h"
+#include "common/report/train_text.h"
+
+void training_columns(struct table *t)
+{
+    table_add(t, "backend", 8, WORDS, 0);
+    table_add(t, "updates", 8, NUMBER, 2);
+    table_add(t, "loss", 8, NUMBER, 0);
+    table_add(t, "accuracy", 8, NUMBER, 0);
+    table_add(t, "sequence", 8, NUMBER, 3);
+    table_add(t, "learned at", 8, NUMBER, 1);
+    table_add(t, "tokens/s", 8, NUMBER, 4);
+    table_add(t, "ended", 8, WORDS, 5);
+    table_add(t, "checks", 8, WORDS, 0);
+}
+
+static double share(int64_t of, int64_t all)
+{
+    return all ? (double)of / (double)all : 0;
+}
+
+void training_cells(struct row *to, const struct trained *r, const char *checks)
+{
+    const struct evaluated *e = &r->test;
+    char rate[NUMBER_TEXT];
+
+    row_add(to, "%s", r->of->backend->name);
+    row_add(to, "%lld", (long long)r->done);
+    row_add(to, "%.4f", e->loss);
+    row_add(to, "%.4f", share(e->hits, e->targets));
+    row_add(to, "%.4f", share(e->rows_right, e->rows));
+    if (r->learned)
+        row_add(to, "%lld", (long long)r->learned);
+    else
+        row_add(to, "-");
+    row_add(to, "%s", number_count(trained_rate(r), rate));
+    row_add(to, "%s", run_ends[r->end]);
+    row_add_printable(to, checks);
+}
+
+/* The updates that were judged, and the rows of step parity, where it took fewer. */
+static void judged_line(const struct screen *s, const struct trained *r)
+{
+    const int64_t B = r->of->cell->batch.dim['B' - 'A'];
+    char updates[400] = "", step[120] = "";
+    const int64_t rows = r->n_judged ? r->judged[0].rows : 0;
+
+    if (!r->n_judged)
+        return;
+    for (int i = 0; i < r->n_judged; i++)
+        append(updates, sizeof updates, "%s %lld", i ? "," : "", (long long)r->judged[i].update);
+    if (!rows)
+        append(step, sizeof step, "; the whole model not: one row takes the oracle over its time");
+    else if (rows < B)
+        append(step, sizeof step, "; the whole model on its first %lld rows of %lld", (long long)rows, (long long)B);
+    say(s, 6, "judged    updates%s, call by call%s", updates, step);
+    if (r->free_updates)
+        say(s, 6, "          the first %lld beside the oracle's own run", (long long)r->free_updates);
+}
+
+void training_lines(const struct screen *s, const struct trained *r)
+{
+    judged_line(s, r);
+    if (r->n_skipped)
+        say(s, 6, "skipped   %lld updates, whose gradients were no finite numbers", (long long)r->n_skipped);
+    if (r->end == RUN_DIVERGED)
+        say(s, 6, "diverged  at update %lld", (long long)r->done);
+}
+
+void training_tsv_head(FILE *to)
+{
+    fputs("trial\tbackend\tsplit\tupdate\tloss\taccuracy\tsequence_accuracy\tlearned\ttokens_per_s\tended\tline\n", to);
+}
+
+void training_tsv(FILE *to, int trial, const struct result *r)
+{
+    for (int i = 0; i < r->n_trained; i++) {
+        const struct trained *t = &r->trained[i];
+        for (int k = 0; k < t->n_validations; k++)
+            fprintf(to, "%d\t%s\tvalidation\t%lld\t%.9g\t%.9g\t\t\t\t\t%s\n", trial, t->of->backend->name,
+                    (long long)t->validation[k].update, t->validation[k].loss, t->validation[k].accuracy,
+                    r->trial->text);
+        fprintf(to, "%d\t%s\ttest\t%lld\t%.9g\t%.9g\t%.9g\t%lld\t%.6g\t%s\t%s\n", trial, t->of->backend->name,
+                (long long)t->done, t->test.loss, share(t->test.hits, t->test.targets),
+                share(t->test.rows_right, t->test.rows), (long long)t->learned, trained_rate(t),
+                run_ends[t->end], r->trial->text);
+    }
+}

@@ -1,0 +1,15 @@
+/* train_trial.h - a trial of measure = train: its run on every backend that is to train. */
+#ifndef TRAIN_TRIAL_H
+#define TRAIN_TRIAL_H
+
+#include "common/run/result.h"
+
+/* Nonzero after err_set(), or TRIAL_BAD_INPUT: the corpus cannot be read. */
+int training_run(const struct task *task);
+void training_free(struct result *r);
+
+/* "update 400 of 5000, loss 0.41, accuracy 0.83, 120 k tokens/s" */
+enum { TRAINING_TEXT = 160 };
+const char *training_text(const struct trained *r, char text[TRAINING_TEXT]);
+
+#endif

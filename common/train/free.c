@@ -1,0 +1,125 @@
+/* Free running (free.h). */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/train/free.h"
+
+enum { MOST_UPDATES = 50, TIMES = 8 };
+static const double MOST_SECONDS = 5, MOST_PART = 0.01;
+
+/* The oracle, the yardstick, and the oracle from a start that is a rounding off. */
+enum { OWN, YARD, OFF, RUNS };
+
+struct free_run {
+    const struct training *t;
+    struct update u[RUNS];
+    int over; /* no further updates are compared */
+    int64_t updates;
+    double began, largest; /* of the references' distances */
+    double error, bound;   /* where error / bound was the largest */
+    int64_t worst;
+    const struct impl *kernel; /* of the run's model */
+};
+
+/* Each weight up or down by a rounding of the run's storage type. */
+static int move_start(struct update *u, enum dtype type)
+{
+    double *w = malloc(u->elements * sizeof *w);
+    int e = w ? update_weights(u, w) : err_set("no memory for %lld weights", (long long)u->elements);
+
+    for (int64_t i = 0; !e && i < u->elements; i++)
+        w[i] *= 1 + (draw_uniform(draw_key(1, "off"), (uint64_t)i) < 0.5 ? -1 : 1) * types[type].unit;
+    e = e || update_set_weights(u, w);
+    free(w);
+    return e;
+}
+
+struct free_run *free_run_begin(const struct training *t, const struct update *of)
+{
+    struct free_run *f = calloc(1, sizeof *f);
+    const struct backend *const b[RUNS] = {&ref64, yardstick(t->backend), &ref64};
+    int e = 0;
+
+    if (!f)
+        return err_null("no memory for free running");
+    f->t = t;
+    f->kernel = of->call[UPDATE_MODEL].kernel;
+    f->error = -1;
+    for (int i = 0; !e && i < RUNS; i++)
+        e = update_open(&f->u[i], t->cell, b[i], NULL, t->seed, t->corpus);
+    e = e || move_start(&f->u[OFF], t->backend->type);
+    if (!e)
+        return f;
+    free_run_end(f);
+    return NULL;
+}
+
+static void compare(struct free_run *f, const struct update_values *now, const double loss[RUNS])
+{
+    const double own = loss[OWN];
+
+    f->largest = fmax(f->largest, fmax(fabs(loss[YARD] - own), fabs(loss[OFF] - own)));
+    f->updates = now->u;
+    const double error = fabs(now->loss - own), bound = TIMES * f->largest;
+    if (f->error < 0 || error * f->bound > f->error * bound || !isfinite(error)) {
+        f->error = error;
+        f->bound = bound;
+        f->worst = now->u;
+    }
+}
+
+int free_run_step(struct free_run *f, const struct update_values *now)
+{
+    struct update_values v;
+    double loss[RUNS];
+
+    if (f->over || now->u > MOST_UPDATES)
+        return 0;
+    const double began = seconds_now();
+    for (int i = 0; i < RUNS; i++) {
+        if (update_run(&f->u[i]) || update_read(&f->u[i], &v))
+            return -1;
+        loss[i] = v.loss;
+    }
+    f->began += seconds_now() - began;
+    const double largest = fmax(f->largest, fmax(fabs(loss[YARD] - loss[OWN]), fabs(loss[OFF] - loss[OWN])));
+    if (TIMES * largest > MOST_PART * fabs(loss[OWN]) || !isfinite(largest)) {
+        f->over = 1;
+        return 0;
+    }
+    compare(f, now, loss);
+    f->over = f->began > MOST_SECONDS;
+    return 0;
+}
+
+int free_run_verdict(struct free_run *f, struct verdicts *list, struct trained *to)
+{
+    to->free_updates = f->updates;
+    to->free_error = f->error;
+    to->free_bound = f->bound;
+    if (!f->updates)
+        return 0;
+    struct verdict *v = verdict_add(list, "free", "loss", f->t->backend, f->kernel);
+    if (!v)
+        return -1;
+    v->error = f->error;
+    v->bound = f->bound;
+    v->pass = f->error <= f->bound && isfinite(f->error);
+    v->first_bad = -1;
+    v->distance = "";
+    v->judged = v->elements = f->updates;
+    v->update = f->worst;
+    return 0;
+}
+
+void free_run_end(struct free_run *f)
+{
+    for (int i = 0; f && i < RUNS; i++)
+        update_close(&f->u[i]);
+    free(f);
+}

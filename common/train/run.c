@@ -1,0 +1,271 @@
+/* A run of training (run.h). */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/base/grow.h"
+#include "common/call/transfer.h"
+#include "common/ops/examples.h"
+#include "common/train/free.h"
+#include "common/train/judge.h"
+#include "common/train/run.h"
+
+const char *const run_ends[] = {"done", "stopped", "diverged"};
+
+/* Of updates that were skipped, running, and the part of all, that end a run as diverged. */
+enum { MOST_RUNNING = 20, MOST_OF = 100 };
+static const double TELL = 0.2; /* seconds between two calls of tell() */
+
+/* A run on its way. */
+struct running {
+    const struct training *t;
+    struct trained *to;
+    struct update u;
+    struct free_run *free; /* NULL: none */
+    struct verdicts *list;
+    struct update_values now;
+    double told;
+    int64_t skipped_running, reached; /* updates; validations running that reached the target */
+};
+
+/* ---- memory ---- */
+
+static int take_curves(struct trained *to, int64_t U)
+{
+    double **const of[] = {&to->loss, &to->norm, &to->factor, &to->rate, &to->scale};
+    int full = 1;
+
+    for (int i = 0; i < (int)COUNT(of); i++)
+        full &= (*of[i] = calloc(U, sizeof **of[i])) != NULL;
+    full &= (to->skipped = calloc(U, 1)) != NULL;
+    return full ? 0 : err_set("no memory for the curves of %lld updates", (long long)U);
+}
+
+void trained_free(struct trained *r)
+{
+    double *const of[] = {r->loss, r->norm, r->factor, r->rate, r->scale, r->start, r->final};
+
+    for (int i = 0; i < (int)COUNT(of); i++)
+        free(of[i]);
+    for (int i = 0; i < KEPT_BATCHES; i++) {
+        free(r->token[i]);
+        free(r->target[i]);
+    }
+    free(r->skipped);
+    free(r->validation);
+    free(r->judged);
+    *r = (struct trained){.of = NULL};
+}
+
+/* ---- what is kept ---- */
+
+static double *kept_weights(const struct update *u)
+{
+    double *w = malloc(u->elements * sizeof *w);
+
+    if (!w)
+        return err_null("no memory for %lld weights", (long long)u->elements);
+    if (!update_weights(u, w))
+        return w;
+    free(w);
+    return NULL;
+}
+
+static double *kept_whole(const struct call *f, int arg)
+{
+    const int64_t n = op_count(f, arg);
+    double *x = malloc(n * sizeof *x);
+
+    if (!x)
+        return err_null("no memory for a batch");
+    if (!transfer_get(f, call_type(f, arg, 0), x, f->arg[arg], n))
+        return x;
+    free(x);
+    return NULL;
+}
+
+static int keep_batch(struct running *r)
+{
+    const struct call *f = &r->u.call[UPDATE_BATCH];
+    const int64_t i = r->now.u - 1;
+
+    if (!r->t->keep || i >= KEPT_BATCHES)
+        return 0;
+    r->to->token[i] = kept_whole(f, PLACE(examples, token));
+    r->to->target[i] = kept_whole(f, PLACE(examples, target));
+    return !r->to->token[i] || !r->to->target[i] ? -1 : 0;
+}
+
+/* ---- validation ---- */
+
+static void note_reached(struct running *r, const struct validation *v)
+{
+    const struct cell *c = r->t->cell;
+
+    r->reached = v->accuracy >= c->target ? r->reached + 1 : 0;
+    if (r->reached == c->patience && !r->to->learned)
+        r->to->learned = r->to->validation[r->to->n_validations - c->patience].update;
+}
+
+static int validate(struct running *r)
+{
+    struct evaluated e;
+    struct validation *more = grow(r->to->validation, r->to->n_validations, sizeof *more);
+
+    if (!more)
+        return err_set("no memory for a validation");
+    r->to->validation = more;
+    if (update_evaluate(&r->u, SPLIT_VALIDATION, r->t->data_seed, r->t->cell->eval_rows, &e))
+        return -1;
+    struct validation *v = &more[r->to->n_validations++];
+    *v = (struct validation){r->now.u, e.loss, e.targets ? (double)e.hits / (double)e.targets : 0, r->to->seconds};
+    note_reached(r, v);
+    return 0;
+}
+
+static int is_due(int64_t u, int64_t every, int64_t last)
+{
+    return u % every == 0 || u == last;
+}
+
+/* ---- updates ---- */
+
+/* The first ones, and then every so many. */
+static int is_judged_at(const struct running *r, int64_t u)
+{
+    const int64_t every = r->t->cell->parity_every;
+    return r->t->judged && every && (u == 1 || u == 2 || u == 5 || u % every == 0);
+}
+
+static int make_judged(struct running *r)
+{
+    struct trained *to = r->to;
+    struct judged_at *more = grow(to->judged, to->n_judged, sizeof *more);
+    struct judged_update how;
+
+    if (!more)
+        return err_set("no memory for the judgement of an update");
+    to->judged = more;
+    if (update_judged(&r->u, r->t->seed, r->list, &how))
+        return -1;
+    more[to->n_judged++] = (struct judged_at){r->now.u + 1, how.rows};
+    return 0;
+}
+
+static void note(struct running *r)
+{
+    struct trained *to = r->to;
+    const struct update_values *v = &r->now;
+    const int64_t i = v->u - 1;
+
+    to->loss[i] = v->loss;
+    to->norm[i] = v->norm;
+    to->factor[i] = v->factor;
+    to->rate[i] = v->rate;
+    to->scale[i] = v->scale;
+    to->skipped[i] = (unsigned char)v->skipped;
+    to->n_skipped += v->skipped;
+    to->done = v->u;
+    r->skipped_running = v->skipped ? r->skipped_running + 1 : 0;
+}
+
+static int make_update(struct running *r)
+{
+    const double began = seconds_now();
+    const int judged = is_judged_at(r, r->now.u + 1);
+
+    if (judged ? make_judged(r) : update_run(&r->u))
+        return -1;
+    if (update_read(&r->u, &r->now))
+        return -1;
+    if (!judged)
+        r->to->seconds += seconds_now() - began;
+    note(r);
+    return keep_batch(r);
+}
+
+static int has_diverged(const struct running *r)
+{
+    return r->skipped_running >= MOST_RUNNING || r->to->n_skipped * MOST_OF > r->t->cell->updates ||
+           r->now.scale < 1;
+}
+
+static void tell(struct running *r)
+{
+    const double now = seconds_now();
+
+    if (!r->t->tell || now - r->told < TELL)
+        return;
+    r->t->tell(r->t, r->to);
+    r->told = now;
+}
+
+/* Until the last, or what ends it before. */
+static int make_updates(struct running *r)
+{
+    const struct cell *c = r->t->cell;
+    int e = 0;
+
+    while (!e && r->now.u < c->until && r->to->end == RUN_DONE) {
+        if (r->t->stop && *r->t->stop)
+            return err_set("interrupted");
+        e = make_update(r) || (r->free && free_run_step(r->free, &r->now));
+        if (!e && has_diverged(r))
+            r->to->end = RUN_DIVERGED;
+        if (!e && (is_due(r->now.u, c->eval_every, c->until) || r->to->end == RUN_DIVERGED))
+            e = validate(r);
+        if (!e && c->stop && r->to->learned && r->to->end == RUN_DONE)
+            r->to->end = RUN_STOPPED;
+        tell(r);
+    }
+    return e;
+}
+
+static int run(struct running *r)
+{
+    struct trained *to = r->to;
+    const struct training *t = r->t;
+
+    to->elements = r->u.elements;
+    to->layout = r->u.layout;
+    if (t->keep && !(to->start = kept_weights(&r->u)))
+        return -1;
+    if (t->judged && t->cell->parity_every && !(r->free = free_run_begin(t, &r->u)))
+        return -1;
+    int e = make_updates(r);
+    if (!e && r->free)
+        e = free_run_verdict(r->free, r->list, to);
+    e = e || update_evaluate(&r->u, SPLIT_TEST, t->data_seed, t->cell->eval_rows, &to->test);
+    if (!e && t->keep)
+        e = !(to->final = kept_weights(&r->u));
+    to->bytes = r->u.bytes;
+    return e;
+}
+
+int train(const struct training *t, struct verdicts *list, struct trained *to)
+{
+    struct running *r = calloc(1, sizeof *r);
+
+    *to = (struct trained){.of = t};
+    if (!r)
+        return err_set("no memory for a run");
+    *r = (struct running){.t = t, .to = to, .list = list};
+    const int e = take_curves(to, t->cell->until) ||
+                  update_open(&r->u, t->cell, t->backend, t->context, t->seed, t->corpus) || run(r);
+    free_run_end(r->free);
+    update_close(&r->u);
+    free(r);
+    return e ? -1 : 0;
+}
+
+double trained_rate(const struct trained *r)
+{
+    const struct call *f = &r->of->cell->batch;
+    int64_t timed = r->done - r->n_judged;
+
+    return r->seconds > 0 ? (double)timed * (double)DIM(f, 'T') * (double)DIM(f, 'B') / r->seconds : 0;
+}

@@ -47,6 +47,8 @@ class Words:
             self.tag = (self.tag * 1000003 + number) % 2**32
         seed, batch = int(a["task_seed"]) % 2**64, int(a["batch"])
         self.key = seed % 2**32, seed // 2**32
+        if int(a.get("period", 0)):
+            counter %= int(a["period"])
         self.rows = [(counter * batch + r) % 2**64 for r in range(batch)]
 
     def below(self, i, n, row=None):

@@ -45,6 +45,7 @@ static const struct param params[] = {
     {"vocabulary", 'V', NULL, 16, 2, 65536, "tokens that there are", no_vocabulary},
     {"pairs", 'P', NULL, 4, 1, 1 << 14, "of key and value", no_pairs},
     {"corpus", 'C', NULL, 8192, 1, 1 << 30, "bytes of the corpus", no_corpus},
+    {"period", 'Q', NULL, 0, 0, 1 << 30, "batches that there are, over and over; 0: no end", NULL},
     {.name = "task_seed",
      .letter = 'X',
      .initial = 1,
@@ -155,6 +156,7 @@ const struct op op_examples = {
     .cases = "steps=1 batch=1 task=parity,counter,word; "
              "steps=9 batch=5 split=train,validation,test update=0,3,9007199254740991 "
              "task_seed=1,18446744073709551615; "
+             "steps=5 batch=3 period=1,4 update=0,3,6; "
              "steps=12 batch=7 supervise=last min=1,5,12 task=parity,counter,word; "
              "steps=11 batch=3 task=counter modulus=2,3,64 moves=no,yes; "
              "steps=14 batch=6 task=word elements=s3,a4,a5,s5,z60; "

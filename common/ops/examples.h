@@ -15,6 +15,8 @@
  * example_numbers(): training, validation and test data, and tasks with other parameters, have other words.  A number
  * below n is the high half of word x n.  Integers alone, so that all backends have equal bits.
  *
+ * With a period of n there are n batches, over and over: u is taken modulo n.
+ *
  * With supervise = last a row has a length of its own, min ... T, by word 2^31: its last token alone has a target, and the
  * tokens behind are 0.
  *
@@ -59,7 +61,7 @@ enum { SUPERVISE_EVERY, SUPERVISE_LAST };
 /* A task with its parameters; then a row of a batch of it. */
 struct example_task {
     int task, group, generators, moves, last;
-    int64_t T, B, modulus, min, V, P, first,
+    int64_t T, B, modulus, min, V, P, period, first,
         bytes; /* first byte of the split, and how many it has */
     uint32_t key[2], tag;
     const int64_t *gaps;
@@ -395,7 +397,7 @@ static inline struct example_task example_task_of(const struct call *f)
     t.generators = f->choice[EXAMPLES_GENERATORS], t.moves = f->choice[EXAMPLES_MOVES];
     t.last = f->choice[EXAMPLES_SUPERVISE] == SUPERVISE_LAST;
     t.T = DIM(f, 'T'), t.B = DIM(f, 'B'), t.modulus = DIM(f, 'M'), t.min = DIM(f, 'N');
-    t.V = DIM(f, 'V'), t.P = DIM(f, 'P');
+    t.V = DIM(f, 'V'), t.P = DIM(f, 'P'), t.period = DIM(f, 'Q');
     t.key[0] = (uint32_t)seed, t.key[1] = (uint32_t)(seed >> 32);
     t.gaps = (const int64_t *)a->gaps, t.corpus = (const unsigned char *)a->corpus;
     example_split(f, &t.first, &t.bytes);
@@ -407,7 +409,8 @@ static inline ON_HOST_AND_DEVICE void example_row_make(const struct example_task
                                                        const int64_t *counter, int64_t *token,
                                                        int64_t *target, int64_t r)
 {
-    const uint64_t number = (uint64_t)*counter * (uint64_t)t->B + (uint64_t)r;
+    const uint64_t u = t->period ? (uint64_t)*counter % (uint64_t)t->period : (uint64_t)*counter;
+    const uint64_t number = u * (uint64_t)t->B + (uint64_t)r;
     const struct example_row row = {t, number, token + r, target + r};
 
     example_make(&row);

@@ -1,6 +1,7 @@
 /* Sections of measure = train (training.h). */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -99,4 +100,21 @@ double training_work(const struct trial *t)
     }
     free(c);
     return work;
+}
+
+int training_again(const struct trial *t, int64_t update, char text[MAX_LINE])
+{
+    struct trial *copy = malloc(sizeof *copy);
+    char number[32];
+    int e;
+
+    if (!copy)
+        return err_set("no memory for a line of words");
+    *copy = *t;
+    snprintf(number, sizeof number, "%lld", (long long)update);
+    e = op_set(&copy->call, "parity_every", number) || op_set(&copy->call, "until", number) || plan_text(copy);
+    if (!e)
+        memcpy(text, copy->text, MAX_LINE);
+    free(copy);
+    return e;
 }

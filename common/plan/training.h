@@ -20,6 +20,8 @@ int training_file(struct trial *t, const char *file);
 /* Bytes that a run takes on this machine. */
 double training_memory(const struct trial *t);
 
+/* The words that make this update of a trial again, and judge it: the run until there.  Nonzero after err_set(). */
+int training_again(const struct trial *t, int64_t update, char text[MAX_LINE]);
 /* What its updates are of work, in the unit of duration.h. */
 double training_work(const struct trial *t);
 

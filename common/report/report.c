@@ -16,6 +16,7 @@
 #include "common/base/progress.h"
 #include "common/base/quote.h"
 #include "common/plan/keys.h"
+#include "common/plan/training.h"
 #include "common/report/counts.h"
 #include "common/report/goal_text.h"
 #include "common/report/group.h"
@@ -26,6 +27,7 @@
 #include "common/report/train_text.h"
 #include "common/report/trip_text.h"
 #include "common/store/time_rows.h"
+#include "common/train/cell.h"
 
 /* The largest value seen of something, and where. */
 struct worst {
@@ -145,9 +147,19 @@ static void no_row(struct report *p, int i)
     table_row(&p->group.table, &p->screen, &row, 1);
 }
 
+/* Of a run of training, that of the first verdict that failed; 0: none. */
+static int64_t first_failed_update(const struct result *r)
+{
+    for (int i = 0; i < r->verdicts.n; i++)
+        if (!r->verdicts.v[i].pass && r->verdicts.v[i].update)
+            return r->verdicts.v[i].update;
+    return 0;
+}
+
 /* The command that runs a trial again, as a shell reads it; b, unless NULL, is
  * what its times are compared with. */
-static void again_line(const struct report *p, const struct baseline *b, const struct trial *t)
+static void again_line(const struct report *p, const struct baseline *b, const struct result *r,
+                       const struct trial *t)
 {
     FILE *to = p->screen.to;
 
@@ -161,6 +173,8 @@ static void again_line(const struct report *p, const struct baseline *b, const s
     }
     char text[MAX_LINE + 48];
     snprintf(text, sizeof text, "%s%s", t->text, t->sampled ? " judge=sampled" : "");
+    if (r && is_cell(t->call.op) && first_failed_update(r))
+        training_again(t, first_failed_update(r), text);
     if (p->x->measure != MEASURE_CHECK && p->x->measure != MEASURE_TRAIN &&
         !t->text[goals_begin(t->text)])
         append(text, sizeof text, " measure=%s", measure_names[p->x->measure]);
@@ -213,7 +227,7 @@ static void failure_lines(struct report *p, int i, const struct result *r)
     }
     goals_lines(&p->screen, i, r);
     if (r->failed)
-        again_line(p, NULL, r->trial);
+        again_line(p, NULL, r, r->trial);
 }
 
 /* What was skipped in a trial whose results are another program's, by what is not there. */
@@ -541,7 +555,7 @@ void report_error(struct report *p, int i, const char *reason)
             line = NULL;
         say_printable(&p->screen, 6, line ? line : why);
         free(line);
-        again_line(p, NULL, &p->x->trial[i]);
+        again_line(p, NULL, NULL, &p->x->trial[i]);
     }
     free(quoted);
     fflush(p->screen.to);
@@ -621,7 +635,7 @@ void report_baseline(struct report *p, int i, const struct baseline *b,
     }
     p->failed += slower;
     if (slower && !p->screen.tsv)
-        again_line(p, b, &p->x->trial[i]);
+        again_line(p, b, NULL, &p->x->trial[i]);
     fflush(p->screen.to);
 }
 

@@ -10,6 +10,7 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/call/machine.h"
+#include "common/ops/e74.h"
 #include "common/ops/examples.h"
 #include "common/program/program.h"
 #include "common/train/cell.h"
@@ -196,8 +197,9 @@ UNLESS(12)
 UNLESS(13)
 UNLESS(14)
 UNLESS(15)
+UNLESS(16)
 static const char *(*const task_unless[])(const struct call *f) = {
-    unless_0, unless_1, unless_2, unless_3, unless_4, unless_5, unless_6, unless_7, unless_8, unless_9, unless_10, unless_11, unless_12, unless_13, unless_14, unless_15};
+    unless_0, unless_1, unless_2, unless_3, unless_4, unless_5, unless_6, unless_7, unless_8, unless_9, unless_10, unless_11, unless_12, unless_13, unless_14, unless_15, unless_16};
 
 static const char *unless_wsd(const struct call *f)
 {
@@ -259,7 +261,10 @@ static void add_mixer(struct cell_op *c)
         const struct param *p = &o->param[i];
         const int from_model = in_words(" steps batch ", p->name) || in_words(c->mixer->follow, p->name);
         const int without = p->draw || in_words(c->mixer->without, p->name);
-        add_param(c, p, from_model ? follows : without ? not_here : NULL);
+        struct param own = *p;
+        if (o == &op_e74 && strcmp(p->name, "V") == 0)
+            own.initial = E74_V_SHARED; /* a sequence has none of its own */
+        add_param(c, &own, from_model ? follows : without ? not_here : NULL);
     }
 }
 
@@ -485,7 +490,8 @@ static void put_model(FILE *to, const struct call *f, const struct call *batch)
         fputs("logits = linear f W=x.E\n", to);
     else
         fprintf(to, "logits = linear f dim_out=%lld\n", (long long)cell_classes(batch));
-    fputs("loss = cross_entropy logits target\nhits, right = accuracy logits target\n", to);
+    fputs("loss = cross_entropy logits target ignore_index=-1\n"
+          "hits, right = accuracy logits target ignore_index=-1\n", to);
 }
 
 static char *text_of(const struct call *f, const struct call *batch)

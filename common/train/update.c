@@ -127,6 +127,7 @@ static int place_held_out(struct update *u)
 
     *f = u->call[UPDATE_BATCH];
     f->arg[PLACE(examples, counter)] = NULL;
+    DIM(f, 'Q') = 0; /* no end of them */
     return take_arg(u, f, PLACE(examples, counter)) ? 0 : -1;
 }
 

@@ -40,7 +40,7 @@ struct update {
     int n_state;
     struct call rows;     /* the model on fewer rows; of no operation: not as yet */
     struct call held_out; /* the batch of another split, with a counter of its own */
-    void *memory[64];   /* all that was allocated */
+    void *memory[2 * MAX_ARGS + 64];   /* all that was allocated */
     int n_memory;
     int64_t bytes;      /* in all */
     void *recorded;     /* NULL: not as yet, or the machine records nothing */

@@ -231,7 +231,7 @@ static void add_param(struct cell_op *c, const struct param *p, const char *(*hi
     *to = *p;
     if (hidden) {
         to->unless = hidden;
-        snprintf(c->own_name[i], sizeof c->own_name[i], "mixer's %s", p->name);
+        snprintf(c->own_name[i], sizeof c->own_name[i], "%s's %s", c->task ? "examples" : "mixer", p->name);
         for (int j = 0; j < (int)COUNT(train_params); j++)
             if (strcmp(train_params[j].name, p->name) == 0)
                 to->name = c->own_name[i];

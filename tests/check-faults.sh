@@ -26,6 +26,7 @@
 #     OWN_SUITES      those of one operation, whose name they have: tried last
 #     SAMPLE_SUITES   those for judgement by sample
 #     PROGRAM_SUITES  those for programs
+#     TRAIN_SUITES    those for training
 #     RUN_SUITES      those for times and memory: their judgement, the roofline, their tables
 #     BY_SAMPLE       the object of tests/by_sample: in place of the suites, say whether full
 #                     judgement of large cases sees the fault, and whether a sample does
@@ -211,7 +212,9 @@ judge() {
     common/call/sample.c | common/judge/*) suites=$SAMPLE_SUITES ;;
     common/call/run.c | common/call/cost.c) suites="$SUITES $RUN_SUITES" ;;
     common/run/* | common/report/*) suites=$RUN_SUITES ;;
+    common/program/layout.c) suites="$PROGRAM_SUITES $TRAIN_SUITES" ;;
     common/program/*) suites=$PROGRAM_SUITES ;;
+    common/train/*) suites=$TRAIN_SUITES ;;
     *) suites=$SUITES ;;
     esac
     op=$(operation "$file")

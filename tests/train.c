@@ -659,6 +659,9 @@ static void streams(const struct backend *b)
     e = e || update_evaluate(&r->u, SPLIT_VALIDATION, 3, 20, &again);
     ok(!e && again.loss == v.loss && again.hits == v.hits && v.targets == 400 && v.rows == 20,
        "%s: a validation is the same whenever it comes", b->name);
+    const double loss = again.loss;
+    e = e || update_evaluate(&r->u, SPLIT_VALIDATION, 4, 20, &again);
+    ok(!e && again.loss != loss, "%s: and another one by another of the split's seed", b->name);
     failed(e);
     update_close(&r->u);
     update_close(&s->u);

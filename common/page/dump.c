@@ -188,7 +188,7 @@ static int read_trial(struct page_dump *d, hid_t g, struct page_trial *t, int64_
     t->complete = count_of(g, "complete") > 0;
     if (*t->yardstick && h5_get_double(g, "yardstick_error", &t->yardstick_error))
         *t->yardstick = 0;
-    return t->complete ? read_trial_tables(d, g, t, n) : 0;
+    return t->complete ? page_run_read(g, &t->run) || read_trial_tables(d, g, t, n) : 0;
 }
 
 static int read_trials(hid_t file, struct page_dump *d)
@@ -327,6 +327,7 @@ void page_dump_free(struct page_dump *d)
         struct page_trial *t = &d->trial[i];
         free_rows(check_columns, d->check_type, t->check, t->n_checks);
         free_rows(time_columns, d->time_type, t->time, t->n_times);
+        page_run_free(t->run);
         free(t->line);
         free(t->words);
         free(t->section);

@@ -11,6 +11,7 @@
 
 #include "common/call/contract.h"
 #include "common/call/machine.h"
+#include "common/page/run.h"
 #include "common/store/check_rows.h"
 #include "common/store/time_rows.h"
 
@@ -35,6 +36,7 @@ struct page_trial {
     struct check_row *check;
     struct time_row *time;
     int n_checks, n_times;
+    struct page_run *run; /* of training, or NULL */
 };
 
 /* The trials of one operation, by their places in the list; the keys that differ between them, and

@@ -8,7 +8,7 @@
 #include "common/page/page.h"
 
 /* In their order on the page. */
-static const struct page_section *const sections[] = {&page_verdicts, &page_compared, &page_times,
+static const struct page_section *const sections[] = {&page_learning, &page_verdicts, &page_compared, &page_times,
                                                       &page_roofline, &page_ladders,  &page_skipped,
                                                       &page_plan};
 

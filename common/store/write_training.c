@@ -274,7 +274,7 @@ static int put_first_batches(struct out *o)
 static int put_time(struct out *o)
 {
     const struct trained *r = o->run;
-    const hid_t g = add_group(o, "time");
+    const hid_t g = add_group(o, "speed");
 
     return g < 0 || h5_put_double(g, "seconds", r->seconds) || h5_put_double(g, "tokens_per_s", trained_rate(r)) ||
                    h5_put_int(g, "device_bytes", r->bytes)

@@ -5,7 +5,7 @@
  *     test/    attributes; accuracy_at                  [decile], by the place in the sequence
  *     parity   table of verdicts, by update
  *     judged   table of the updates that were judged, and the rows of step parity
- *     time/    attributes: seconds, tokens_per_s, device_bytes
+ *     speed/   attributes: seconds, tokens_per_s, device_bytes
  *     start/, final/    each weight by its name; and
  *     batch/   token target                             [batch,step,row], where these are kept
  *

@@ -10,6 +10,8 @@
 #include "common/base/number.h"
 #include "common/plan/keys.h"
 #include "common/plan/programs.h"
+#include "common/plan/training.h"
+#include "common/train/cell.h"
 #include "experiments/begin.h"
 #include "experiments/list.h"
 
@@ -245,8 +247,35 @@ static int list_file(FILE *to, const char *file)
     return 0;
 }
 
+/* A mixer's own keys, or those that every run has. */
+static void list_own(FILE *to, const struct op *o, const struct op *mixer, int own)
+{
+    for (int i = 0; i < o->n_params; i++)
+        if ((mixer && i < mixer->n_params) == own && cell_has_key(o, i) && strcmp(o->param[i].name, "mixer"))
+            list_param(to, &o->param[i]);
+}
+
+static int list_training(FILE *to)
+{
+    const struct op *mixer;
+    const char *name;
+
+    fputs("train    one model, one task, one rate and one seed, trained to its end: measure = train\n"
+          "  source: common/train/cell.h, doc/training.md\n  keys of each run [default]\n"
+          "    mixer                of those below: what mixes the tokens of a sequence\n",
+          to);
+    list_own(to, cell_op("none"), NULL, 0);
+    for (int i = 0; (name = cell_mixer(i, &mixer)); i++) {
+        fprintf(to, "  and of mixer = %s\n", name);
+        list_own(to, cell_op(name), mixer, 1);
+    }
+    return 0;
+}
+
 int list(FILE *to, const char *name)
 {
+    if (name && strcmp(name, TRAIN_OP) == 0)
+        return list_training(to);
     if (name) {
         const char *program = program_file(name);
         const struct op *o = program ? program_load(program) : op_find(name);
@@ -268,6 +297,7 @@ int list(FILE *to, const char *name)
         fprintf(to, "%-14s %s\n", ops[i]->name, ops[i]->formula);
     fputs("run-ablation --list NAME shows one: parameters, tensors, cost, kernels\n\n", to);
     list_keys(to, "[experiment]", experiment_keys);
+    fputs("run-ablation --list train shows the keys of [trial] with measure = train\n\n", to);
     list_keys(to, "[trial]: op, the operation's parameters, and", trial_keys);
     fputs("An item of a list in [trial] may be a range: 11 .. 26, 64:4096 x2,\n"
           "1000:60000 random 20\n",

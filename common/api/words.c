@@ -28,7 +28,9 @@ static int plan_of(const char *words, int elsewhere, struct trial *trial)
         text[strcspn(text, "\n")] = 0;
         err_set("%s", strncmp(text, "-t: ", 4) == 0 ? text + 4 : text);
     } else {
-        if (x.n == 1)
+        if (x.measure == MEASURE_TRAIN)
+            faults = err_set("a run of training is no operation: run-ablation makes it");
+        else if (x.n == 1)
             *trial = x.trial[0];
         else
             faults = err_set("these words make %d cases", x.n);

@@ -72,7 +72,20 @@ static struct counts count(const struct page_dump *d)
     return c;
 }
 
-static void verdict(FILE *to, const struct counts *c)
+/* Runs of training, and those of them that diverged. */
+static void runs(FILE *to, const struct page_dump *d)
+{
+    int n = 0, diverged = 0;
+
+    for (int i = 0; i < d->n; i++) {
+        n += d->trial[i].run != NULL;
+        diverged += d->trial[i].run && strcmp(d->trial[i].run->ended, "diverged") == 0;
+    }
+    if (n)
+        fprintf(to, "; %d run%s of training, %d diverged", n, n == 1 ? "" : "s", diverged);
+}
+
+static void verdict(FILE *to, const struct page_dump *d, const struct counts *c)
 {
     if (c->failed)
         fprintf(to, "<p class=\"verdict bad\">Failed: %" PRId64 " of %" PRId64 " checks", c->failed,
@@ -92,6 +105,7 @@ static void verdict(FILE *to, const struct counts *c)
         fprintf(to, "; %" PRId64 " goals missed", c->missed);
     if (c->unfinished)
         fprintf(to, "; %" PRId64 " trials are not finished", c->unfinished);
+    runs(to, d);
     fputs("</p>\n", to);
 }
 
@@ -160,7 +174,7 @@ static void head(FILE *to, const struct page_dump *d)
     fprintf(to, "</title>\n<style>\n%s</style></head>\n<body>\n<header><h1>", page_style);
     html_text(to, *d->name ? d->name : "ablate");
     fputs("</h1>\n", to);
-    verdict(to, &c);
+    verdict(to, d, &c);
     tiles(to, d, &c);
     facts(to, d);
     links(to, d);

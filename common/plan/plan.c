@@ -383,6 +383,8 @@ void plan_free(struct experiment *x)
 
 int plan_inputs_only(struct experiment *x)
 {
+    if (x->measure == MEASURE_TRAIN)
+        return err_set("a run of training has no inputs: it draws its batches");
     x->inputs_only = 1;
     x->checks = x->repeats = 0;
     x->measure = MEASURE_CHECK;

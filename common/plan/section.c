@@ -11,6 +11,7 @@
 #include "common/base/quote.h"
 #include "common/plan/keys.h"
 #include "common/plan/section.h"
+#include "common/train/cell.h"
 
 enum { MAX_FAULTS = 50 }; /* reported of one file */
 
@@ -103,7 +104,8 @@ static void known_keys(const struct op *o, int trial, char *to, size_t size)
     if (trial && o) {
         append(to, size, " (keys of %s:", o->name);
         for (int i = 0; i < o->n_params; i++)
-            append(to, size, " %s", o->param[i].name);
+            if (!is_cell(o) || cell_has_key(o, i))
+                append(to, size, " %s", o->param[i].name);
         append(to, size, "; of every trial:");
         append_names(trial_keys, to, size);
     } else if (!trial) {
@@ -131,6 +133,9 @@ void section_unknown(struct plan *p, const struct ini_section *s, const struct i
     for (int i = 0; trial && i < N_OPS; i++)
         for (int j = 0; (!o || o == ops[i]) && j < ops[i]->n_params; j++)
             guess_among(&g, ops[i]->param[j].name);
+    for (int j = 0; trial && is_cell(o) && j < o->n_params; j++)
+        if (cell_has_key(o, j))
+            guess_among(&g, o->param[j].name);
     if (!words)
         snprintf(where, sizeof where, " in [%s]", s->name);
     known_keys(o, trial, known, sizeof known);

@@ -72,6 +72,28 @@ int training_file(struct trial *t, const char *file)
     return 0;
 }
 
+/* The i-th that is named and stores the type, or is the oracle. */
+static const struct backend *named(const struct experiment *x, const struct trial *t, int i)
+{
+    for (int k = 0; k < x->n_backends; k++)
+        if ((x->backend[k]->type == t->type || x->backend[k] == &ref64) && i-- == 0)
+            return x->backend[k];
+    return NULL;
+}
+
+const struct backend *training_backend(const struct experiment *x, const struct trial *t)
+{
+    return named(x, t, 0);
+}
+
+int training_backends(const struct experiment *x, const struct trial *t)
+{
+    if (!x->n_backends || (named(x, t, 0) && !named(x, t, 1)))
+        return 0;
+    return named(x, t, 0) ? err_set("backends = %s, %s: a run trains on one", named(x, t, 0)->name, named(x, t, 1)->name)
+                          : err_set("backends: none of those that are named stores %s", types[t->type].name);
+}
+
 double training_memory(const struct trial *t)
 {
     struct cell *c = malloc(sizeof *c);

@@ -17,6 +17,10 @@ void training_refuse(struct plan *p, const struct ini_section *s);
 /* A trial's corpus, `file` as the section has it, seen from the working directory; or no file, where the task has none.
  * Nonzero after err_set(). */
 int training_file(struct trial *t, const char *file);
+/* Does one backend that the experiment names, or none is named, store the trial's type?  Nonzero after err_set(). */
+int training_backends(const struct experiment *x, const struct trial *t);
+/* That one; NULL: none is named. */
+const struct backend *training_backend(const struct experiment *x, const struct trial *t);
 /* Bytes that a run takes on this machine. */
 double training_memory(const struct trial *t);
 

@@ -42,6 +42,7 @@ struct report {
     int verbose;
     struct group group; /* the operation whose table is being printed */
     int checks, failed, skipped, missing, unchecked, unjudged, missed, errors, done;
+    int trained, diverged; /* runs of training */
     int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
     const char *baseline;       /* its file, once a trial was compared; else NULL */
     const char *judged, *as;    /* the dump whose results are judged, and of whom; or NULL */
@@ -436,27 +437,24 @@ static void verbose_lines(const struct report *p, const struct result *r)
     power_lines(&p->screen, r);
 }
 
-/* A row for each backend that has trained. */
-static void trained_rows(struct report *p, int i, const struct result *r)
+/* The run of a trial of measure = train. */
+static void trained_row(struct report *p, int i, const struct result *r)
 {
+    const char *name = r->trained->of->backend->name;
     char text[160];
     struct row row;
 
-    for (int j = 0; j < r->n_trained; j++) {
-        const struct trained *t = &r->trained[j];
-        group_trial(&p->group, p->x, i, &row);
-        training_cells(&row, t,
-                       counts_text(counts_of(&r->verdicts, t->of->backend->name), p->screen.colour, text));
-        table_row(&p->group.table, &p->screen, &row, j == 0);
-        training_lines(&p->screen, t);
-    }
+    group_trial(&p->group, p->x, i, &row);
+    training_cells(&row, r->trained, counts_text(counts_of(&r->verdicts, name), p->screen.colour, text));
+    table_row(&p->group.table, &p->screen, &row, 1);
+    training_lines(&p->screen, r->trained);
 }
 
 static void trial_rows(struct report *p, int i, const struct result *r)
 {
     begin_table(p, i);
     if (p->x->measure == MEASURE_TRAIN)
-        trained_rows(p, i, r);
+        trained_row(p, i, r);
     else if (p->x->measure == MEASURE_TIME)
         time_rows(p, i, r);
     else if (p->x->measure == MEASURE_CROSSOVER)
@@ -519,6 +517,8 @@ void report_trial(struct report *p, int i, const struct result *r)
     p->unchecked += r->unchecked;
     p->unjudged += verdicts_unjudged(&r->verdicts, 0);
     p->missed += verdicts_missed(&r->verdicts);
+    p->trained += r->trained != NULL;
+    p->diverged += r->trained && r->trained->end == RUN_DIVERGED;
     keep_reasons(p, r->skips);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
@@ -711,6 +711,8 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (p->errors)
         snprintf(errors, sizeof errors, ", %d trial%s could not be run", p->errors,
                  p->errors > 1 ? "s" : "");
+    if (p->x->measure == MEASURE_TRAIN)
+        say(&p->screen, 0, "%d run%s, %d diverged", p->trained, p->trained == 1 ? "" : "s", p->diverged);
     say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s%s%s%s", p->checks, failed, p->skipped,
         missing, unchecked, unjudged, missed, errors,
         p->checks || p->errors ? "" : ": nothing was checked");

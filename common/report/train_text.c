@@ -32,7 +32,10 @@ void training_cells(struct row *to, const struct trained *r, const char *checks)
 
     row_add(to, "%s", r->of->backend->name);
     row_add(to, "%lld", (long long)r->done);
-    row_add(to, "%.4f", e->loss);
+    if (isfinite(e->loss))
+        row_add(to, "%.4f", e->loss);
+    else
+        row_add(to, "-");
     row_add(to, "%.4f", share(e->hits, e->targets));
     row_add(to, "%.4f", share(e->rows_right, e->rows));
     if (r->learned)
@@ -80,15 +83,13 @@ void training_tsv_head(FILE *to)
 
 void training_tsv(FILE *to, int trial, const struct result *r)
 {
-    for (int i = 0; i < r->n_trained; i++) {
-        const struct trained *t = &r->trained[i];
-        for (int k = 0; k < t->n_validations; k++)
-            fprintf(to, "%d\t%s\tvalidation\t%lld\t%.9g\t%.9g\t\t\t\t\t%s\n", trial, t->of->backend->name,
-                    (long long)t->validation[k].update, t->validation[k].loss, t->validation[k].accuracy,
-                    r->trial->text);
-        fprintf(to, "%d\t%s\ttest\t%lld\t%.9g\t%.9g\t%.9g\t%lld\t%.6g\t%s\t%s\n", trial, t->of->backend->name,
-                (long long)t->done, t->test.loss, share(t->test.hits, t->test.targets),
-                share(t->test.rows_right, t->test.rows), (long long)t->learned, trained_rate(t),
-                run_ends[t->end], r->trial->text);
-    }
+    const struct trained *t = r->trained;
+    const char *name = t->of->backend->name;
+
+    for (int k = 0; k < t->n_validations; k++)
+        fprintf(to, "%d\t%s\tvalidation\t%lld\t%.9g\t%.9g\t\t\t\t\t%s\n", trial, name,
+                (long long)t->validation[k].update, t->validation[k].loss, t->validation[k].accuracy, r->trial->text);
+    fprintf(to, "%d\t%s\ttest\t%lld\t%.9g\t%.9g\t%.9g\t%lld\t%.6g\t%s\t%s\n", trial, name, (long long)t->done,
+            t->test.loss, share(t->test.hits, t->test.targets), share(t->test.rows_right, t->test.rows),
+            (long long)t->learned, trained_rate(t), run_ends[t->end], r->trial->text);
 }

@@ -44,10 +44,9 @@ struct result {
                               * all elements, or nothing, was judged */
     struct crossover *crossover; /* of measure = crossover */
     int n_crossovers;
-    struct trained *trained; /* of measure = train, one for each backend */
-    int n_trained;
-    struct cell *cell; /* theirs */
-    struct training *training;
+    struct trained *trained; /* of measure = train; else NULL */
+    struct training *training; /* what it is of, and the cell of that */
+    struct cell *cell;
     struct verdicts verdicts;
     struct verdicts seen; /* on the yardstick, for what they would see, where passing is there */
     char *passing;        /* what would pass, a line each (passing.h); NULL: it was not asked */

@@ -10,30 +10,22 @@
 #include "common/base/grow.h"
 #include "common/base/number.h"
 #include "common/call/watch.h"
+#include "common/plan/training.h"
 #include "common/run/train_trial.h"
 #include "common/train/run.h"
 
-enum { MAX_TRAINED = 8 };
-
 /* ---- where ---- */
 
-/* Those that are named, of the trial's type or, the oracle, of whatever type; else the first that is judged and there;
- * else the reference of that type. */
-static int backends_of(const struct task *task, const struct backend *to[MAX_TRAINED])
+/* The one that is named; else the first that is judged and there; else the reference of the type. */
+static const struct backend *backend_of(const struct task *task)
 {
     const struct experiment *x = task->x;
-    const enum dtype type = task->t->type;
-    int n = 0;
+    const struct backend *b = training_backend(x, task->t);
 
-    for (int i = 0; i < x->n_backends && n < MAX_TRAINED; i++)
-        if (x->backend[i]->type == type || x->backend[i] == &ref64)
-            to[n++] = x->backend[i];
-    for (int i = 0; !x->n_backends && !n && judged_backend(i); i++)
-        if (judged_backend(i)->type == type && !backend_unavailable(x->contexts, judged_backend(i)))
-            to[n++] = judged_backend(i);
-    if (!x->n_backends && !n)
-        to[n++] = reference_of(type);
-    return n;
+    for (int i = 0; !b && judged_backend(i); i++)
+        if (judged_backend(i)->type == task->t->type && !backend_unavailable(x->contexts, judged_backend(i)))
+            b = judged_backend(i);
+    return b ? b : reference_of(task->t->type);
 }
 
 /* ---- how far it is ---- */
@@ -74,7 +66,7 @@ static int train_on(const struct task *task, const struct backend *b, const unsi
     struct result *r = task->r;
     const char *no = backend_unavailable(task->x->contexts, b);
     struct context *x = no ? NULL : context_of(task->x->contexts, b);
-    struct training *t = &r->training[r->n_trained];
+    struct training *t = r->training;
 
     if (no)
         return err_set("%s: %s", b->name, no);
@@ -89,7 +81,7 @@ static int train_on(const struct task *task, const struct backend *b, const unsi
                            .stop = task->stop,
                            .tell = tell,
                            .data = w};
-    const int e = train(t, &r->verdicts, &r->trained[r->n_trained++]);
+    const int e = train(t, &r->verdicts, r->trained);
     t->tell = NULL;
     return e;
 }
@@ -102,28 +94,22 @@ static unsigned char *corpus_of(const struct trial *t, size_t *n)
 int training_run(const struct task *task)
 {
     struct result *r = task->r;
-    const struct backend *b[MAX_TRAINED];
+    const struct backend *b = backend_of(task);
     struct telling w = {.task = task};
-    const int n = backends_of(task, b);
     size_t bytes = 0;
     unsigned char *corpus = corpus_of(task->t, &bytes);
-    int judged = 0;
 
     if (*task->t->file && !corpus)
         return TRIAL_BAD_INPUT;
     r->cell = malloc(sizeof *r->cell);
-    r->training = calloc(n + 1, sizeof *r->training);
-    r->trained = calloc(n + 1, sizeof *r->trained);
+    r->training = calloc(1, sizeof *r->training);
+    r->trained = calloc(1, sizeof *r->trained);
     int e = !r->cell || !r->training || !r->trained ? err_set("no memory for a run")
-            : !n ? err_set("no backend that is named stores %s", types[task->t->type].name)
-                 : cell_read(&task->t->call, task->t->seed, r->cell);
+                                                    : cell_read(&task->t->call, task->t->seed, r->cell);
     if (!e && corpus && (int64_t)bytes != cell_corpus(&r->cell->batch))
         e = err_set("%s has changed: it has %zu bytes now", task->t->file, bytes);
-    for (int i = 0; !e && i < n; i++) {
-        judged += is_judged(b[i]);
-        e = train_on(task, b[i], corpus, &w);
-    }
-    if (task->x->checks & CHECK_PARITY && !judged)
+    e = e || train_on(task, b, corpus, &w);
+    if (task->x->checks & CHECK_PARITY && !is_judged(b))
         result_skip(r, "parity", "no GPU trains: there is nothing that the oracle would judge");
     free(corpus);
     r->failed = verdicts_failed(&r->verdicts, 0);
@@ -132,8 +118,8 @@ int training_run(const struct task *task)
 
 void training_free(struct result *r)
 {
-    for (int i = 0; i < r->n_trained; i++)
-        trained_free(&r->trained[i]);
+    if (r->trained)
+        trained_free(r->trained);
     free(r->trained);
     free(r->training);
     free(r->cell);

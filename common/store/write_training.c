@@ -299,7 +299,7 @@ int training_write(hid_t trial, const struct result *r, int compress, struct tra
     struct out o = {trial, r, r->trained, compress, to, n};
 
     *n = 0;
-    if (!r->n_trained)
+    if (!r->trained)
         return 0;
     return put_attributes(&o) || put_curve(&o) || put_validations(&o) || put_test(&o) || put_parity(&o) ||
                    put_time(&o) || put_weights(&o, "start", r->trained->start) ||

@@ -262,7 +262,7 @@ static void add_mixer(struct cell_op *c)
         const int from_model = in_words(" steps batch ", p->name) || in_words(c->mixer->follow, p->name);
         const int without = p->draw || in_words(c->mixer->without, p->name);
         struct param own = *p;
-        if (o == &op_e74 && strcmp(p->name, "V") == 0)
+        if (strcmp(p->name, "V") == 0)
             own.initial = E74_V_SHARED; /* a sequence has none of its own */
         add_param(c, &own, from_model ? follows : without ? not_here : NULL);
     }
@@ -344,6 +344,17 @@ const struct op *cell_op(const char *name)
 int is_cell(const struct op *o)
 {
     return o && o->derive == derive;
+}
+
+const char *cell_mixer(int i, const struct op **o)
+{
+    *o = i < (int)COUNT(mixers) ? mixers[i].op : NULL;
+    return i < (int)COUNT(mixers) ? mixers[i].name : NULL;
+}
+
+int cell_has_key(const struct op *o, int i)
+{
+    return o->param[i].unless != follows && o->param[i].unless != not_here;
 }
 
 /* ---- a case: the batch ---- */

@@ -17,6 +17,10 @@
 /* Of that mixer, the same one at each call; NULL after err_set(). */
 const struct op *cell_op(const char *mixer);
 int is_cell(const struct op *o);
+/* The mixers, i from 0; NULL behind the last.  Their operation, or NULL: none. */
+const char *cell_mixer(int i, const struct op **o);
+/* Is parameter i of cell_op()'s a key?  Others follow from the model, or a run has none of them. */
+int cell_has_key(const struct op *o, int i);
 
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD, SCHEDULE_CONSTANT };
 

@@ -1,0 +1,101 @@
+#!/bin/sh
+# measure = train as a user runs it: the first lines of doc/training.md, plans, dumps, the page, messages.
+# TAP on stdout.  $srcdir, $PYTHON and $NVCC come from the Makefile.
+. "${srcdir:-.}/tests/runner_tap.sh"
+
+small="width=8 batch=4 length=6 updates=12 n_state=4 eval_rows=8 lr=1e-2"
+
+# ---- a run ----
+
+if [ -z "$NVCC" ]; then
+    does "parity is learned" 0 "^   1  ref32 .* 1\.0000 *1\.0000 .* done" "$run" -t "train mixer=e74 proj=full z_mod=row \
+        n_state=16 width=32 task=parity length=32 lr=1e-2 updates=100 batch=64" -o parity.h5
+    cp out said
+    does "it says how many runs there were" 0 "^1 run, 0 diverged" cat said
+    does "and that no GPU was judged" 0 "skipped .* no GPU trains" cat said
+else
+    does "a run on a GPU is judged" 0 "^   1  gpu32 .* done .* ok" "$run" -t "train mixer=e74 $small task=parity" -o parity.h5
+    cp out said
+    does "call by call, and beside the oracle's" 0 "judged    updates 1, 2, .* call by call" cat said
+    does "free running" 0 "the first [0-9]* beside the oracle's own run" cat said
+fi
+does "its page" 0 "^wrote parity.html" "$run" --report parity.h5 -o parity.html
+does "has its curves" 0 'class="curve s0"' cat parity.html
+does "as records" 0 "^1	[a-z0-9_]*	test	12	" "$run" --tsv -t "train mixer=none $(echo "$small" | sed 's/n_state=4 //')"
+
+# ---- the same again ----
+
+for n in 1 2; do
+    "$run" -t "train mixer=e74 $small task=word save=final seed=5" -o same$n.h5 >out 2>err || cat err
+done
+if "$PYTHON" -c 'import h5py' 2>err; then
+    "$PYTHON" - same1.h5 same2.h5 >out 2>err <<'PYTHON'
+import sys
+import h5py
+import numpy as np
+a, b = (h5py.File(name)["trial/0001"] for name in sys.argv[1:])
+names = []
+a.visititems(lambda name, x: names.append(name) if isinstance(x, h5py.Dataset) else None)
+def same(x, y):
+    return x.dtype == y.dtype and x.shape == y.shape and (np.array_equal(x, y) if x.dtype.kind not in "f"
+                                                          else np.array_equal(x, y, equal_nan=True))
+assert len(names) > 25, names
+for name in names:
+    x, y = a[name][()], b[name][()]
+    if x.dtype.names:
+        for column in x.dtype.names:
+            assert same(x[column], y[column]), (name, column)
+    else:
+        assert same(x, y), name
+assert a["batch/token"].shape == (5, 6, 4) and not same(a["start/x.E"][()], a["final/x.E"][()])
+assert np.isfinite(a["curve/loss"][()]).all() and a["curve/update"][()].tolist() == list(range(1, 13))
+PYTHON
+    ok $? "the same seed twice: all datasets have the same bits"
+else
+    skip "the same seed twice: all datasets have the same bits" "no h5py"
+fi
+
+# ---- plans ----
+
+does "parity.ini is a plan" 0 "^6	train .* section=\|^6	train " "$run" -n "$srcdir/experiments/parity.ini"
+does "a line pastes back" 0 "^1	train " "$run" -n -t "`"$run" -n "$srcdir/experiments/parity.ini" 2>err | sed -n 's/^1	//p'`"
+does "the keys are listed" 0 "^    updates  *1 to " "$run" --list train
+does "and a mixer's" 0 "and of mixer = dual_memory" "$run" --list train
+does "a plan that is there already" 0 "1 run, 0 diverged\|0 runs" "$run" --resume -t "train mixer=e74 $small task=word save=final seed=5" -o same1.h5
+
+# ---- what is refused ----
+
+# refuse NAME PATTERN WORDS: exit status 2, and nothing is written.
+refuse() {
+    does "$1" 2 "$2" "$run" -t "train $3" -o none.h5
+    test ! -e none.h5 -a ! -e none.h5.part
+    ok $? "$1: nothing is written"
+}
+refuse "no mixer" "the line has no mixer" "task=parity"
+refuse "an unknown mixer" "mixer = lstm: not one of e74" "mixer=lstm"
+refuse "two mixers" "one in a section" "mixer=e74,none"
+refuse "a size that follows" "steps: it follows from width, length and batch" "mixer=e74 steps=5"
+refuse "another operation's key" "unknown key 'rank_'; did you mean 'rank'" "mixer=e74 rank_=3"
+refuse "a key of other trials" "input: a run of training has none" "mixer=e74 input=text"
+refuse "a rate of 0" "lr = 0: must be" "mixer=e74 lr=0"
+refuse "a rate that is none" "lr = nan" "mixer=e74 lr=nan"
+refuse "more warm-up than updates" "warmup = 9 and decay = 0 are more than updates = 5" "mixer=e74 warmup=9 updates=5"
+refuse "a key that the task has not" "modulus: only task = counter" "mixer=e74 modulus=3"
+refuse "a modulus of 1" "modulus = 1: must be" "mixer=e74 task=counter modulus=1"
+refuse "a length that the task cannot have" "an odd number from 3 on" "mixer=e74 task=copy length=8"
+refuse "a tied head of other classes" "head = tied: the task has 5 classes" "mixer=e74 head=tied task=counter moves=yes"
+refuse "bytes of no file" "task = bytes needs file" "mixer=e74 task=bytes"
+refuse "a corpus that is missing" "file = nothing: No such file" "mixer=e74 task=bytes file=nothing"
+echo "a short one" >short
+refuse "a corpus that is short" "corpus = 12 has too few bytes" "mixer=e74 task=bytes file=short"
+refuse "what a dump cannot keep" "save = all: measure = train keeps" "mixer=e74 save=all"
+refuse "two backends" "a run trains on one" "mixer=e74 backends=ref64,ref32"
+refuse "other checks" "checks: measure = train makes none but parity" "mixer=e74 checks=properties"
+refuse "times" "op = train: that is measure = train" "mixer=e74 measure=time"
+does "op = train in an ini of checks" 2 "op = train: that is measure = train" sh -c 'printf "[trial]\nop = train\nmixer = none\n" >op.ini; "$0" op.ini' "$run"
+does "an operation in an ini of training" 2 "op = softmax: measure = train has models" sh -c 'printf "[experiment]\nmeasure = train\n[trial]\nop = softmax\n" >op.ini; "$0" op.ini' "$run"
+does "an ini of training without a mixer" 2 "op.ini:3: the section has no mixer" sh -c 'printf "[experiment]\nmeasure = train\n[trial]\ntask = parity\n" >op.ini; "$0" op.ini' "$run"
+does "final weights of checks" 2 "save = final: only measure = train" "$run" -t "softmax rows=2 save=final" -o none.h5
+does "inputs of training" 2 "has no inputs" "$run" --inputs "train mixer=none" -o none.h5
+
+echo "1..$n"

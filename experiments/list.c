@@ -251,7 +251,8 @@ static int list_file(FILE *to, const char *file)
 static void list_own(FILE *to, const struct op *o, const struct op *mixer, int own)
 {
     for (int i = 0; i < o->n_params; i++)
-        if ((mixer && i < mixer->n_params) == own && cell_has_key(o, i) && strcmp(o->param[i].name, "mixer"))
+        if ((mixer && i < mixer->n_params) == own && cell_has_key(o, i) &&
+            strcmp(o->param[i].name, "mixer"))
             list_param(to, &o->param[i]);
 }
 
@@ -260,10 +261,11 @@ static int list_training(FILE *to)
     const struct op *mixer;
     const char *name;
 
-    fputs("train    one model, one task, one rate and one seed, trained to its end: measure = train\n"
-          "  source: common/train/cell.h, doc/training.md\n  keys of each run [default]\n"
-          "    mixer                of those below: what mixes the tokens of a sequence\n",
-          to);
+    fputs(
+        "train    one model, one task, one rate and one seed, trained to its end: measure = train\n"
+        "  source: common/train/cell.h, doc/training.md\n  keys of each run [default]\n"
+        "    mixer                of those below: what mixes the tokens of a sequence\n",
+        to);
     list_own(to, cell_op("none"), NULL, 0);
     for (int i = 0; (name = cell_mixer(i, &mixer)); i++) {
         fprintf(to, "  and of mixer = %s\n", name);

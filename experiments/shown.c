@@ -88,7 +88,8 @@ void shown_begin(const struct experiment *x, const volatile int *stop)
 {
     shown.x = x;
     shown.what = "";
-    shown.watch = (struct watch){.stop = stop, .ran = progress_is_seen() ? ran : NULL, .part = part};
+    shown.watch =
+        (struct watch){.stop = stop, .ran = progress_is_seen() ? ran : NULL, .part = part};
     for (int i = 0; i < x->n; i++)
         shown.all += expected_work(x, &x->trial[i]);
     shown.began = seconds_now();

@@ -16,8 +16,10 @@ common/page
 common/report
 common/store
 common/run
-common/judge common/plan ref gpu
-gpu/attention gpu/e74 gpu/element gpu/pattern gpu/quantised gpu/row
+common/plan
+common/train
+common/judge ref gpu
+gpu/attention gpu/e74 gpu/element gpu/pattern gpu/quantised gpu/row gpu/task
 gpu/dual_memory
 gpu/gemm
 gpu/device

@@ -49,8 +49,9 @@ static int unique(const struct op *o)
 /* Those of examples apply where they apply there. */
 static int apply_alike(const struct op *o)
 {
-    static const char *const cases[] = {"task=parity", "task=counter", "task=word elements=s5", "task=copy",
-                                        "task=mqar length=128", "task=parity supervise=last"};
+    static const char *const cases[] = {"task=parity",           "task=counter",
+                                        "task=word elements=s5", "task=copy",
+                                        "task=mqar length=128",  "task=parity supervise=last"};
     int good = 1;
 
     for (int i = 0; i < (int)COUNT(cases); i++) {
@@ -66,7 +67,8 @@ static int apply_alike(const struct op *o)
         for (int p = 0; p < op_examples.n_params; p++) {
             const struct param *own = op_param(o, op_examples.param[p].name, NULL);
             if (op_examples.param[p].unless && own)
-                good &= !own->unless(&f) == !op_examples.param[p].unless(&g) || strcmp(own->name, "corpus") == 0;
+                good &= !own->unless(&f) == !op_examples.param[p].unless(&g) ||
+                        strcmp(own->name, "corpus") == 0;
         }
     }
     return good;
@@ -80,7 +82,8 @@ static void keys(void)
         ok(o && cell_op(mixers[i]) == o && is_cell(o), "%s: one operation", mixers[i]);
         ok(o && apply_alike(o), "%s: the task's keys apply where they do for examples", mixers[i]);
     }
-    ok(!cell_op("lstm") && strstr(err_text(), "lstm: not one of e74 e74_block dual_memory attention none"),
+    ok(!cell_op("lstm") &&
+           strstr(err_text(), "lstm: not one of e74 e74_block dual_memory attention none"),
        "an unknown mixer: %s", err_text());
 }
 
@@ -134,20 +137,23 @@ static void rates(void)
             rises &= u > of[i].W || r > before;
             one &= u <= of[i].W + 1 || r <= before;
         }
-        ok(rises && one && fabs(most - (of[i].U == 1 ? of[i].last : 1) * c.lr) < 1e-18 && rate_at(&c, 1) > 0 &&
-               fabs(rate_at(&c, of[i].U) - of[i].last * c.lr) < 1e-18,
+        ok(rises && one && fabs(most - (of[i].U == 1 ? of[i].last : 1) * c.lr) < 1e-18 &&
+               rate_at(&c, 1) > 0 && fabs(rate_at(&c, of[i].U) - of[i].last * c.lr) < 1e-18,
            "%s: up to lr, and down to %g of it", of[i].words, of[i].last);
     }
     struct call f;
     struct cell c;
     if (!cell_of("none", "schedule=cosine updates=110 warmup=10 lr=2 final=0.5", &f, &c)) {
-        ok(rate_at(&c, 5) == 1 && fabs(rate_at(&c, 60) - 1.5) < 1e-15, "cosine: half way of the fall, not of the run");
+        ok(rate_at(&c, 5) == 1 && fabs(rate_at(&c, 60) - 1.5) < 1e-15,
+           "cosine: half way of the fall, not of the run");
         c.schedule = SCHEDULE_LINEAR;
         ok(fabs(rate_at(&c, 35) - 1.75) < 1e-15, "linear: a quarter of the fall");
         c.schedule = SCHEDULE_WSD, c.decay = 20;
-        ok(rate_at(&c, 90) == 2 && fabs(rate_at(&c, 95) - 1.75) < 1e-15, "wsd: a quarter of its decay");
+        ok(rate_at(&c, 90) == 2 && fabs(rate_at(&c, 95) - 1.75) < 1e-15,
+           "wsd: a quarter of its decay");
     }
-    ok(unbias_at(0.9, 1) == 1 / (1 - 0.9) && unbias_at(0, 5) == 1, "the corrections of the first step, and of no memory");
+    ok(unbias_at(0.9, 1) == 1 / (1 - 0.9) && unbias_at(0, 5) == 1,
+       "the corrections of the first step, and of no memory");
 }
 
 /* ---- starts ---- */
@@ -180,7 +186,8 @@ static double *start_of(const struct cell *c, const char *name, uint64_t seed, i
 }
 
 /* Its mean and deviation, within 5 of their own. */
-static void starts_at(const char *mixer, const char *words, const char *name, double mean, double size)
+static void starts_at(const char *mixer, const char *words, const char *name, double mean,
+                      double size)
 {
     struct call f;
     struct cell c;
@@ -191,8 +198,8 @@ static void starts_at(const char *mixer, const char *words, const char *name, do
     double *x = start_of(&c, name, 7, &n);
     const struct moments m = x ? moments_of(x, n) : (struct moments){NAN, NAN};
     const double off = size > 0 ? 5 * size / sqrt((double)n) : 1e-7;
-    ok(fabs(m.mean - mean) <= off && fabs(m.size - size) <= off, "%s %s: %s starts at %.3g, %.3g", mixer, words, name,
-       m.mean, m.size);
+    ok(fabs(m.mean - mean) <= off && fabs(m.size - size) <= off, "%s %s: %s starts at %.3g, %.3g",
+       mixer, words, name, m.mean, m.size);
     free(x);
 }
 
@@ -251,7 +258,8 @@ static int begin(struct by_hand *r, const struct backend *b, const char *mixer, 
     struct call f;
 
     memset(&r->u, 0, sizeof r->u);
-    return cell_of(mixer, words, &f, &r->cell) || update_open(&r->u, &r->cell, b, context_of(here(), b), 3, NULL);
+    return cell_of(mixer, words, &f, &r->cell) ||
+           update_open(&r->u, &r->cell, b, context_of(here(), b), 3, NULL);
 }
 
 static int updates(struct by_hand *r, int n)
@@ -335,14 +343,15 @@ static int judged(struct by_hand *r, int n)
     for (int i = 0; !e && i < n; i++)
         e = update_judged(&r->u, 1, &list, &how) || update_read(&r->u, &r->v);
     ok(!e && list.n > 50 && !verdicts_failed(&list, 0) && how.rows > 0,
-       "%s: %d updates judged: %d verdicts, %d failed", r->u.b->name, n, list.n, verdicts_failed(&list, 0));
+       "%s: %d updates judged: %d verdicts, %d failed", r->u.b->name, n, list.n,
+       verdicts_failed(&list, 0));
     print_failures(&list, e);
     verdicts_free(&list);
     return e;
 }
 
-static void same_states(const struct backend *b, int model, const char *more, int (*how)(struct by_hand *r, int n),
-                        const char *what)
+static void same_states(const struct backend *b, int model, const char *more,
+                        int (*how)(struct by_hand *r, int n), const char *what)
 {
     enum { N = 4 };
     struct by_hand *r = malloc(sizeof *r);
@@ -351,8 +360,8 @@ static void same_states(const struct backend *b, int model, const char *more, in
 
     if (r && own && other && !begin(r, b, models[model].mixer, models[model].words))
         differ = update_states_differ(&r->u, own, other);
-    ok(!differ, "%s: %s: the same bits %s%s%s", b->name, models[model].mixer, what, differ ? ": not in " : "",
-       differ ? differ : "");
+    ok(!differ, "%s: %s: the same bits %s%s%s", b->name, models[model].mixer, what,
+       differ ? ": not in " : "", differ ? differ : "");
     if (r)
         update_close(&r->u);
     free(r);
@@ -368,12 +377,13 @@ static void scaled(const struct backend *b, int model)
     int same = 0;
 
     snprintf(words, sizeof words, "%s loss_scale=1024", models[model].words);
-    int e = begin(r, b, models[model].mixer, models[model].words) || begin(s, b, models[model].mixer, words) ||
-            updates(r, 3) || updates(s, 3);
+    int e = begin(r, b, models[model].mixer, models[model].words) ||
+            begin(s, b, models[model].mixer, words) || updates(r, 3) || updates(s, 3);
     double *x = malloc(r->u.elements * sizeof *x), *y = malloc(r->u.elements * sizeof *y);
     e = e || update_weights(&r->u, x) || update_weights(&s->u, y);
     same = !e && same_bits(x, y, r->u.elements) && r->v.norm == s->v.norm && s->v.scale == 1024;
-    ok(same, "%s: %s: a loss that is 1024 times as large changes no bit of the weights", b->name, models[model].mixer);
+    ok(same, "%s: %s: a loss that is 1024 times as large changes no bit of the weights", b->name,
+       models[model].mixer);
     failed(e);
     free(x);
     free(y);
@@ -416,13 +426,14 @@ static void decay_alone(const struct backend *b, const char *mixer, const char *
             const int64_t at = p->at + (k ? l->storage.elements : 0);
             const double by = p->decays ? factor : 1;
             for (int64_t j = at; j < at + p->n; j++)
-                right &= fabs(after[j] - by * before[j]) <= 1e-5 * fabs(before[j]) && (p->decays || after[j] == before[j]);
+                right &= fabs(after[j] - by * before[j]) <= 1e-5 * fabs(before[j]) &&
+                         (p->decays || after[j] == before[j]);
             parts++;
             decayed += p->decays;
         }
     ok(!e && right && decayed && decayed < parts && r->v.t == 10,
-       "%s: %s: without a gradient %d of %d tensors decay, by %.6f, the others stay", b->name, mixer, decayed, parts,
-       factor);
+       "%s: %s: without a gradient %d of %d tensors decay, by %.6f, the others stay", b->name,
+       mixer, decayed, parts, factor);
     failed(e);
     free(before);
     free(after);
@@ -451,21 +462,23 @@ static void known_steps(const struct backend *b, const char *words, int steps)
     for (int t = 1; !e && t <= steps; t++) {
         const double rate = rate_at(c, t), norm = 0.5 * t;
         g[at[0]] = 0.3 * t, g[at[1]] = -0.4 * t; /* of norm t / 2 */
-        e = transfer_put(&r->u.call[UPDATE_NORM], r->u.b->wide, r->u.gradients, g, n) || step(&r->u);
+        e = transfer_put(&r->u.call[UPDATE_NORM], r->u.b->wide, r->u.gradients, g, n) ||
+            step(&r->u);
         const double factor = c->clip > 0 ? fmin(1, c->clip / (norm + 1e-6)) : 1;
         for (int k = 0; k < 2; k++) {
             const double gk = factor * g[at[k]], decay = k ? 0 : c->weight_decay;
             m[k] = c->beta1 * m[k] + (1 - c->beta1) * gk;
             v[k] = c->beta2 * v[k] + (1 - c->beta2) * gk * gk;
-            const double mean = m[k] / (1 - pow(c->beta1, t)), root = sqrt(v[k] / (1 - pow(c->beta2, t)));
+            const double mean = m[k] / (1 - pow(c->beta1, t)),
+                         root = sqrt(v[k] / (1 - pow(c->beta2, t)));
             p[k] -= rate * (mean / (root + c->eps) + decay * p[k]);
         }
     }
     e = e || update_weights(&r->u, w);
     for (int k = 0; !e && k < 2; k++)
         worst = fmax(worst, fabs(w[at[k]] - p[k]));
-    ok(!e && worst <= (b->wide == F64 ? 1e-13 : 2e-6), "%s: %d steps of known gradients: %.2g off: %s", b->name,
-       steps, worst, words);
+    ok(!e && worst <= (b->wide == F64 ? 1e-13 : 2e-6),
+       "%s: %d steps of known gradients: %.2g off: %s", b->name, steps, worst, words);
     failed(e);
     free(w);
     free(g);
@@ -477,7 +490,8 @@ static void known_steps(const struct backend *b, const char *words, int steps)
 static void all_known_steps(const struct backend *b)
 {
     known_steps(b, STEPS "lr=0.05 weight_decay=0.5 beta1=0.8 beta2=0.6 warmup=3", 8);
-    known_steps(b, STEPS "lr=0.05 weight_decay=0.1 clip=0 adam_eps=0.1 schedule=constant warmup=0", 5);
+    known_steps(b, STEPS "lr=0.05 weight_decay=0.1 clip=0 adam_eps=0.1 schedule=constant warmup=0",
+                5);
     /* each too small to be seen by a weight of bf16 */
     known_steps(b, STEPS "lr=1e-5 schedule=constant warmup=0", 150);
 }
@@ -495,8 +509,8 @@ static void rounded_masters(const struct backend *b)
     const int rounded = !e && !same_bits(w, stored, n);
     if (!e)
         values_round(b->type, w, n);
-    ok(!e && rounded == (b->type != b->wide) && same_bits(w, stored, n), "%s: the model reads masters, rounded",
-       b->name);
+    ok(!e && rounded == (b->type != b->wide) && same_bits(w, stored, n),
+       "%s: the model reads masters, rounded", b->name);
     failed(e);
     free(w);
     free(stored);
@@ -517,13 +531,14 @@ static void overflow(const struct backend *b)
     e = e || !(before = update_state(&r->u)) || put_gradient(&r->u, INFINITY) || step(&r->u) ||
         update_read(&r->u, &r->v) || !(after = update_state(&r->u));
     const char *differ = e ? "nothing" : update_states_differ(&r->u, before, after);
-    ok(!e && scale == 65536 && r->v.scale == 32768 && r->v.skipped && r->v.u == 3 && r->v.t == 2 && r->v.good == 0 &&
-           differ && strcmp(differ, "u") == 0,
-       "%s: an infinite gradient is skipped: u %lld, t %lld, the scale halves, first other: %s", b->name,
-       (long long)r->v.u, (long long)r->v.t, differ ? differ : "none");
+    ok(!e && scale == 65536 && r->v.scale == 32768 && r->v.skipped && r->v.u == 3 && r->v.t == 2 &&
+           r->v.good == 0 && differ && strcmp(differ, "u") == 0,
+       "%s: an infinite gradient is skipped: u %lld, t %lld, the scale halves, first other: %s",
+       b->name, (long long)r->v.u, (long long)r->v.t, differ ? differ : "none");
     e = e || updates(r, 1);
     ok(!e && r->v.u == 4 && r->v.t == 3 && r->v.scale == 32768 && !r->v.skipped && r->v.good == 1 &&
-           r->v.rate == (b->type == F64 ? rate_at(&r->cell, 4) : (double)(float)rate_at(&r->cell, 4)),
+           r->v.rate ==
+               (b->type == F64 ? rate_at(&r->cell, 4) : (double)(float)rate_at(&r->cell, 4)),
        "%s: then it goes on, with the rate of the fourth update", b->name);
     failed(e);
     free(before);
@@ -611,8 +626,9 @@ static void wrong_step(const struct backend *b)
         e = update_judged(&r->u, 1, &list, &how);
     }
     ok(!e && only_failed(&list, "step", "d_1.m.W_v") && list.v[0].update == 3,
-       "%s: a gradient of the whole model that is off by 1e-3 is seen by the step alone, in update %lld", b->name,
-       list.n ? (long long)list.v[0].update : 0);
+       "%s: a gradient of the whole model that is off by 1e-3 is seen by the step alone, in update "
+       "%lld",
+       b->name, list.n ? (long long)list.v[0].update : 0);
     if (e || !only_failed(&list, "step", "d_1.m.W_v"))
         print_failures(&list, e);
     verdicts_free(&list);
@@ -625,7 +641,8 @@ static void wrong_step(const struct backend *b)
 static int first_tokens(struct update *u, const struct call *f, double *x)
 {
     const int arg = PLACE(examples, token);
-    return transfer_get(&u->call[UPDATE_BATCH], call_type(f, arg, 0), x, f->arg[arg], op_count(f, arg));
+    return transfer_get(&u->call[UPDATE_BATCH], call_type(f, arg, 0), x, f->arg[arg],
+                        op_count(f, arg));
 }
 
 /* Two updates, a validation and a test have tokens of their own, and a run of another seed others. */
@@ -637,17 +654,20 @@ static void streams(const struct backend *b)
     struct evaluated v, again;
     struct call f;
     const char *words = "width=4 batch=20 length=20 updates=3 eval_rows=20 period=0";
-    int e = begin(r, b, "none", words) || updates(r, 1) || first_tokens(&r->u, &r->u.call[UPDATE_BATCH], x[0]) ||
-            updates(r, 1) || first_tokens(&r->u, &r->u.call[UPDATE_BATCH], x[1]) ||
+    int e = begin(r, b, "none", words) || updates(r, 1) ||
+            first_tokens(&r->u, &r->u.call[UPDATE_BATCH], x[0]) || updates(r, 1) ||
+            first_tokens(&r->u, &r->u.call[UPDATE_BATCH], x[1]) ||
             update_evaluate(&r->u, SPLIT_VALIDATION, 3, 20, &v) ||
-            first_tokens(&r->u, &r->u.call[UPDATE_BATCH], x[2]) || update_evaluate(&r->u, SPLIT_TEST, 3, 20, &again) ||
+            first_tokens(&r->u, &r->u.call[UPDATE_BATCH], x[2]) ||
+            update_evaluate(&r->u, SPLIT_TEST, 3, 20, &again) ||
             first_tokens(&r->u, &r->u.call[UPDATE_BATCH], x[3]);
     int same = 0;
 
     memset(&s->u, 0, sizeof s->u);
     e = e || cell_of("none", words, &f, &s->cell);
-    e = e || cell_read(&f, 4, &s->cell) || update_open(&s->u, &s->cell, b, context_of(here(), b), 4, NULL) ||
-        updates(s, 1) || first_tokens(&s->u, &s->u.call[UPDATE_BATCH], x[4]);
+    e = e || cell_read(&f, 4, &s->cell) ||
+        update_open(&s->u, &s->cell, b, context_of(here(), b), 4, NULL) || updates(s, 1) ||
+        first_tokens(&s->u, &s->u.call[UPDATE_BATCH], x[4]);
     for (int i = 0; i < STREAMS; i++)
         for (int j = 0; j < i; j++) {
             int alike = 0;
@@ -655,7 +675,8 @@ static void streams(const struct backend *b)
                 alike += x[i][k] == x[j][k];
             same |= alike > MOST / 2 + 100; /* half of the bits, and ten deviations */
         }
-    ok(!e && !same, "%s: two updates, validation, test and another seed have five streams", b->name);
+    ok(!e && !same, "%s: two updates, validation, test and another seed have five streams",
+       b->name);
     e = e || update_evaluate(&r->u, SPLIT_VALIDATION, 3, 20, &again);
     ok(!e && again.loss == v.loss && again.hits == v.hits && v.targets == 400 && v.rows == 20,
        "%s: a validation is the same whenever it comes", b->name);
@@ -674,7 +695,8 @@ static void evaluated(const struct backend *b)
 {
     struct by_hand *r = malloc(sizeof *r);
     struct evaluated v, one, two;
-    int e = begin(r, b, "none", "width=4 batch=8 length=6 supervise=last min=2 updates=3 eval_rows=8") ||
+    int e = begin(r, b, "none",
+                  "width=4 batch=8 length=6 supervise=last min=2 updates=3 eval_rows=8") ||
             update_evaluate(&r->u, SPLIT_VALIDATION, 1, 16, &v) ||
             update_evaluate(&r->u, SPLIT_VALIDATION, 1, 8, &one);
     int64_t targets = 0;
@@ -682,8 +704,8 @@ static void evaluated(const struct backend *b)
     two = v;
     for (int i = 0; i < 10; i++)
         targets += v.targets_at[i];
-    ok(!e && v.rows == 16 && v.targets == 16 && targets == 16 && one.targets == 8 && one.hits <= two.hits &&
-           v.hits == v.rows_right && v.loss > 0 && v.loss != one.loss,
+    ok(!e && v.rows == 16 && v.targets == 16 && targets == 16 && one.targets == 8 &&
+           one.hits <= two.hits && v.hits == v.rows_right && v.loss > 0 && v.loss != one.loss,
        "%s: 16 rows with a target each: loss %.4f, %lld hit", b->name, v.loss, (long long)v.hits);
     failed(e);
     update_close(&r->u);
@@ -692,15 +714,16 @@ static void evaluated(const struct backend *b)
 
 /* ---- runs ---- */
 
-static int run_of(const struct backend *b, const char *mixer, const char *words, struct cell *c, struct training *t,
-                  struct verdicts *list, struct trained *to)
+static int run_of(const struct backend *b, const char *mixer, const char *words, struct cell *c,
+                  struct training *t, struct verdicts *list, struct trained *to)
 {
     struct call f;
 
     memset(to, 0, sizeof *to);
     if (cell_of(mixer, words, &f, c))
         return -1;
-    *t = (struct training){.cell = c, .backend = b, .context = context_of(here(), b), .seed = 3, .data_seed = 1};
+    *t = (struct training){
+        .cell = c, .backend = b, .context = context_of(here(), b), .seed = 3, .data_seed = 1};
     return train(t, list, to);
 }
 
@@ -710,8 +733,10 @@ static void controls(const struct backend *b)
     static const struct {
         const char *words;
         double most;
-    } of[] = {{"task=parity length=12 batch=64 updates=60 lr=1e-2 width=8 eval_rows=256", 0.5 + 0.5 / 12},
-              {"task=counter modulus=3 length=12 batch=64 updates=60 lr=1e-2 width=8 eval_rows=256", 1. / 3 + 2. / 3 / 12}};
+    } of[] = {
+        {"task=parity length=12 batch=64 updates=60 lr=1e-2 width=8 eval_rows=256", 0.5 + 0.5 / 12},
+        {"task=counter modulus=3 length=12 batch=64 updates=60 lr=1e-2 width=8 eval_rows=256",
+         1. / 3 + 2. / 3 / 12}};
 
     for (int i = 0; i < (int)COUNT(of); i++) {
         struct cell c;
@@ -721,8 +746,8 @@ static void controls(const struct backend *b)
         const int e = run_of(b, "none", of[i].words, &c, &t, &list, &r);
         const double accuracy = e ? 0 : (double)r.test.hits / (double)r.test.targets;
         /* the first token alone tells its target */
-        ok(!e && fabs(accuracy - of[i].most) < 0.02, "%s: no mixer: accuracy %.3f of %.3f: %s", b->name, accuracy,
-           of[i].most, of[i].words);
+        ok(!e && fabs(accuracy - of[i].most) < 0.02, "%s: no mixer: accuracy %.3f of %.3f: %s",
+           b->name, accuracy, of[i].most, of[i].words);
         failed(e);
         trained_free(&r);
         verdicts_free(&list);
@@ -735,11 +760,15 @@ static void diverges(const struct backend *b)
     struct training t;
     struct trained r;
     struct verdicts list = {0};
-    const int e = run_of(b, "e74", SMALL "n_state=4 updates=200 lr=1000 clip=0 schedule=constant proj=full z_mod=row "
-                                         "nonlin=linear warmup=0", &c, &t, &list, &r);
+    const int e =
+        run_of(b, "e74",
+               SMALL "n_state=4 updates=200 lr=1000 clip=0 schedule=constant proj=full z_mod=row "
+                     "nonlin=linear warmup=0",
+               &c, &t, &list, &r);
 
     ok(!e && r.end == RUN_DIVERGED && r.n_skipped && r.done < 200 && r.n_validations,
-       "%s: a rate of 1000 diverges at update %lld, %lld skipped", b->name, (long long)r.done, (long long)r.n_skipped);
+       "%s: a rate of 1000 diverges at update %lld, %lld skipped", b->name, (long long)r.done,
+       (long long)r.n_skipped);
     failed(e);
     trained_free(&r);
     verdicts_free(&list);
@@ -758,13 +787,17 @@ static void on_backend(const struct backend *b)
         same_states(b, i, "", by_calls, "as one recording and call by call");
         same_states(b, i, "", with_validations, "with validations between");
         same_states(b, i, "", made_again, "from a state that is restored");
-        same_states(b, i, "parity_every=0 eval_every=1", updates, "however often it is judged and validated");
+        same_states(b, i, "parity_every=0 eval_every=1", updates,
+                    "however often it is judged and validated");
         if (is_judged(b) || (b->type == F32 && !i))
             same_states(b, i, "", judged, "judged");
         scaled(b, i);
     }
-    decay_alone(b, "e74", "width=8 n_state=4 length=5 batch=2 updates=20 weight_decay=0.5 lr=0.1 proj=full mlp=8");
-    decay_alone(b, "dual_memory", "width=8 dim=8 slots=3 length=5 batch=2 updates=20 weight_decay=0.5 lr=0.1");
+    decay_alone(
+        b, "e74",
+        "width=8 n_state=4 length=5 batch=2 updates=20 weight_decay=0.5 lr=0.1 proj=full mlp=8");
+    decay_alone(b, "dual_memory",
+                "width=8 dim=8 slots=3 length=5 batch=2 updates=20 weight_decay=0.5 lr=0.1");
     all_known_steps(b);
     rounded_masters(b);
     overflow(b);

@@ -9,7 +9,8 @@ struct watch {
         *stop; /* nonzero, set by a signal handler or another thread: end early; or NULL */
     void (*ran)(const struct call *f, enum pass p,
                 void *data); /* after each run of a pass; or NULL */
-    void (*part)(double part, void *data); /* of a trial that says how far it is, 0 ... 1; or NULL */
+    void (*part)(double part,
+                 void *data); /* of a trial that says how far it is, 0 ... 1; or NULL */
     void *data;
 };
 

@@ -50,7 +50,8 @@ struct figure {
 static const struct figure figures[] = {
     {"Loss (nats): line, training; dots, validation", "update", loss_of, validation_loss_of, 0, 0},
     {"Accuracy of validations", "update", accuracy_of, accuracy_of, 0, 1},
-    {"Accuracy of the test, by the place in the sequence", "tenth of the sequence", place_of, place_of, 0, 1}};
+    {"Accuracy of the test, by the place in the sequence", "tenth of the sequence", place_of,
+     place_of, 0, 1}};
 
 struct axes {
     double x0, x1, y0, y1;
@@ -91,12 +92,15 @@ static void draw_axes(FILE *to, const struct axes *a, const char *name)
     const double tx = tick_of(a->x1 - a->x0), ty = tick_of(a->y1 - a->y0);
 
     for (double y = a->y0; y <= a->y1 * (1 + 1e-9); y += ty)
-        fprintf(to, "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.3g</text>",
+        fprintf(to,
+                "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" "
+                "text-anchor=\"end\">%.3g</text>",
                 LEFT, up(a, y), WIDTH - RIGHT, LEFT - 6, up(a, y) + 4, y);
     for (double x = a->x0; x <= a->x1 * (1 + 1e-9); x += tx)
-        fprintf(to, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.4g</text>", across(a, x), HEIGHT - BOTTOM + 16,
-                x);
-    fprintf(to, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>", WIDTH - RIGHT, HEIGHT - 6, name);
+        fprintf(to, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.4g</text>", across(a, x),
+                HEIGHT - BOTTOM + 16, x);
+    fprintf(to, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>", WIDTH - RIGHT, HEIGHT - 6,
+            name);
 }
 
 static void draw_line(FILE *to, const struct axes *a, const struct page_curve *c, int colour)
@@ -119,11 +123,12 @@ static void draw_dots(FILE *to, const struct axes *a, const struct page_curve *c
 {
     for (int i = 0; i < c->n; i++)
         if (isfinite(c->y[i]))
-            fprintf(to, "<circle class=\"c%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>", colour, across(a, c->x[i]),
-                    up(a, c->y[i]));
+            fprintf(to, "<circle class=\"c%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>", colour,
+                    across(a, c->x[i]), up(a, c->y[i]));
 }
 
-static void draw(FILE *to, const struct page_dump *d, const struct page_group *g, const struct figure *f)
+static void draw(FILE *to, const struct page_dump *d, const struct page_group *g,
+                 const struct figure *f)
 {
     struct axes a = {0, 1, f->y0, f->y1 > 0 ? f->y1 : 1e-30};
     int shown = 0;
@@ -133,8 +138,8 @@ static void draw(FILE *to, const struct page_dump *d, const struct page_group *g
             widen_by(&a, f->of(d->trial[g->trial[k]].run), f->y1 > 0);
             widen_by(&a, f->dots(d->trial[g->trial[k]].run), f->y1 > 0);
         }
-    fprintf(to, "<figure><svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">", WIDTH, HEIGHT,
-            f->title);
+    fprintf(to, "<figure><svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">",
+            WIDTH, HEIGHT, f->title);
     draw_axes(to, &a, f->across);
     for (int k = 0; k < g->n && shown < MAX_CURVES; k++) {
         const struct page_run *r = d->trial[g->trial[k]].run;
@@ -158,7 +163,9 @@ static void legend(FILE *to, const struct page_dump *d, const struct page_group 
         const struct page_trial *t = &d->trial[g->trial[k]];
         if (!t->run)
             continue;
-        fprintf(to, "<span><svg class=\"key\" viewBox=\"0 0 10 10\"><rect class=\"c%d\" width=\"10\" height=\"10\"/></svg> ",
+        fprintf(to,
+                "<span><svg class=\"key\" viewBox=\"0 0 10 10\"><rect class=\"c%d\" width=\"10\" "
+                "height=\"10\"/></svg> ",
                 shown++ % COLOURS);
         fprintf(to, "%d", t->number);
         for (int v = 0; v < g->n_varying; v++) {
@@ -218,9 +225,12 @@ static void table(FILE *to, const struct page_dump *d, const struct page_group *
         html_text(to, g->varying[v]);
         fputs("</th>", to);
     }
-    fputs("<th>backend</th><th class=\"n\">updates</th><th class=\"n\">test loss</th><th class=\"n\">bits</th>"
-          "<th class=\"n\">accuracy</th><th class=\"n\">sequences right</th><th class=\"n\">learned at</th>"
-          "<th class=\"n\">tokens/s</th><th class=\"n\">seconds</th><th>ended</th></tr></thead><tbody>\n",
+    fputs("<th>backend</th><th class=\"n\">updates</th><th class=\"n\">test loss</th><th "
+          "class=\"n\">bits</th>"
+          "<th class=\"n\">accuracy</th><th class=\"n\">sequences right</th><th "
+          "class=\"n\">learned at</th>"
+          "<th class=\"n\">tokens/s</th><th "
+          "class=\"n\">seconds</th><th>ended</th></tr></thead><tbody>\n",
           to);
     for (int k = 0; k < g->n; k++) {
         const struct page_trial *t = &d->trial[g->trial[k]];
@@ -239,7 +249,8 @@ static void numbers(FILE *to, const struct page_dump *d, const struct page_group
     int64_t more = 0;
 
     fputs("<details><summary>The validations in numbers</summary>\n", to);
-    fputs("<div class=\"wide\"><table><thead><tr><th class=\"n\">trial</th><th class=\"n\">update</th>"
+    fputs("<div class=\"wide\"><table><thead><tr><th class=\"n\">trial</th><th "
+          "class=\"n\">update</th>"
           "<th class=\"n\">loss</th><th class=\"n\">accuracy</th></tr></thead><tbody>\n",
           to);
     for (int k = 0; k < g->n; k++) {
@@ -266,8 +277,10 @@ static int write(FILE *to, const struct page_dump *d)
 {
     int left = MAX_ROWS;
 
-    fputs("<p class=\"note\">The test is of the last weights, on data that neither training nor validation has seen. "
-          "Learned at: the update of the first of the validations running that reached the target.</p>\n",
+    fputs("<p class=\"note\">The test is of the last weights, on data that neither training nor "
+          "validation has seen. "
+          "Learned at: the update of the first of the validations running that reached the "
+          "target.</p>\n",
           to);
     for (int i = 0; i < d->n_groups; i++) {
         const struct page_group *g = &d->group[i];

@@ -52,7 +52,8 @@ static void thin(struct page_curve *c)
     c->n = n;
 }
 
-static int read_curve(hid_t trial, const char *group, const char *of, const char *over, struct page_curve *to)
+static int read_curve(hid_t trial, const char *group, const char *of, const char *over,
+                      struct page_curve *to)
 {
     const hid_t g = H5Gopen2(trial, group, H5P_DEFAULT);
     int64_t n = 0, m = 0;

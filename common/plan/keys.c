@@ -115,8 +115,11 @@ static int add_check(const struct plan_key *k, void *to, const char *value)
     return 0;
 }
 
-const char *const save_names[] = {
-    [SAVE_ALL] = "all", [SAVE_OUTPUTS] = "outputs", [SAVE_NONE] = "none", [SAVE_FINAL] = "final", NULL};
+const char *const save_names[] = {[SAVE_ALL] = "all",
+                                  [SAVE_OUTPUTS] = "outputs",
+                                  [SAVE_NONE] = "none",
+                                  [SAVE_FINAL] = "final",
+                                  NULL};
 
 /* ---- the keys of [trial] that are no parameter of its operation ---- */
 
@@ -217,7 +220,8 @@ const struct plan_key experiment_keys[] = {
      INTO(experiment, repeats, set_whole), .min = 0, .max = 1000},
     {"output", ONE, NULL, "HDF5 file to write, from the working directory; default: NAME.h5",
      INTO(experiment, output, set_text)},
-    {"save", ONE, "all", "tensors to keep in it: all, outputs or none; of measure = train final, the weights and first "
+    {"save", ONE, "all",
+     "tensors to keep in it: all, outputs or none; of measure = train final, the weights and first "
      "batches, or none",
      INTO(experiment, save, set_choice), .names = save_names},
     {"compress", ONE, "1", "gzip level of its tensors, 0 to 9",

@@ -111,8 +111,10 @@ static void only_along(struct plan *p, const struct ini_section *s)
     if (!checks)
         p->x->checks = CHECK_PARITY;
     if (save && p->x->save != SAVE_FINAL && p->x->save != SAVE_NONE)
-        plan_fault(p, save->line, "save = %s: measure = train keeps the curves, and with final weights "
-                   "and first batches; final or none", save_names[p->x->save]);
+        plan_fault(p, save->line,
+                   "save = %s: measure = train keeps the curves, and with final weights "
+                   "and first batches; final or none",
+                   save_names[p->x->save]);
     if (!save)
         p->x->save = SAVE_NONE;
 }
@@ -149,7 +151,8 @@ static void read_experiment(struct plan *p, const struct ini_section *s)
             set_experiment(p, k, experiment_keys[k].initial, 0);
     p->x->checks &= ~CHECK_NONE;
     if (p->x->save == SAVE_FINAL && p->x->measure != MEASURE_TRAIN)
-        plan_fault(p, section_entry(s, "save")->line, "save = final: only measure = train has weights to keep");
+        plan_fault(p, section_entry(s, "save")->line,
+                   "save = final: only measure = train has weights to keep");
     if (p->x->measure == MEASURE_TRAIN)
         only_along(p, s);
     else if (p->x->measure != MEASURE_CHECK)
@@ -337,7 +340,8 @@ static int read_words(struct plan *p, char *words, struct ini *ini)
             e = e || ini_add_entry(other ? experiment : trial, word, equals + 1, n);
         }
     }
-    if (!e && trial->n && strcmp(trial->entry[0].value, TRAIN_OP) == 0 && !section_entry(experiment, "measure"))
+    if (!e && trial->n && strcmp(trial->entry[0].value, TRAIN_OP) == 0 &&
+        !section_entry(experiment, "measure"))
         e = ini_add_entry(experiment, "measure", TRAIN_OP, 0);
     return e;
 }

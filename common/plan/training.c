@@ -25,13 +25,15 @@ static const struct op *op_of_mixer(struct plan *p, const struct ini_section *s)
         plan_fault(p, s->line, "%s has no mixer: measure = train needs one, as mixer = e74",
                    p->file ? "the section" : "the line");
     else if (!o && strchr(e->value, ','))
-        plan_fault(p, e->line, "mixer = %s: one in a section, as each has keys of its own", e->value);
+        plan_fault(p, e->line, "mixer = %s: one in a section, as each has keys of its own",
+                   e->value);
     else if (!o)
         plan_fault(p, e->line, "%s", err_text());
     return o;
 }
 
-const struct op *training_op(struct plan *p, const struct ini_section *s, const struct ini_entry *op, int *known)
+const struct op *training_op(struct plan *p, const struct ini_section *s,
+                             const struct ini_entry *op, int *known)
 {
     const int is = p->x->measure == MEASURE_TRAIN, named = op && strcmp(op->value, TRAIN_OP) == 0;
 
@@ -39,19 +41,21 @@ const struct op *training_op(struct plan *p, const struct ini_section *s, const 
     if (named && !is)
         plan_fault(p, op->line, "op = train: that is measure = train in [experiment]");
     else if (is && op && !named)
-        plan_fault(p, op->line, "op = %s: measure = train has models, of a mixer, and no operation", op->value);
+        plan_fault(p, op->line, "op = %s: measure = train has models, of a mixer, and no operation",
+                   op->value);
     return is && (!op || named) ? op_of_mixer(p, s) : NULL;
 }
 
 void training_refuse(struct plan *p, const struct ini_section *s)
 {
-    static const char *const not[] = {"cases", "input", "group", "tensor", "program", "kernel",
-                                      "goal",  "goal_backward", "accumulate", "in_place"};
+    static const char *const not [] = {"cases",      "input",   "group", "tensor",
+                                       "program",    "kernel",  "goal",  "goal_backward",
+                                       "accumulate", "in_place"};
 
-    for (int i = 0; i < (int)COUNT(not); i++) {
-        const struct ini_entry *e = section_entry(s, not[i]);
+    for (int i = 0; i < (int)COUNT(not ); i++) {
+        const struct ini_entry *e = section_entry(s, not [i]);
         if (e)
-            plan_fault(p, e->line, "%s: a run of training has none", not[i]);
+            plan_fault(p, e->line, "%s: a run of training has none", not [i]);
     }
 }
 
@@ -90,8 +94,10 @@ int training_backends(const struct experiment *x, const struct trial *t)
 {
     if (!x->n_backends || (named(x, t, 0) && !named(x, t, 1)))
         return 0;
-    return named(x, t, 0) ? err_set("backends = %s, %s: a run trains on one", named(x, t, 0)->name, named(x, t, 1)->name)
-                          : err_set("backends: none of those that are named stores %s", types[t->type].name);
+    return named(x, t, 0)
+               ? err_set("backends = %s, %s: a run trains on one", named(x, t, 0)->name,
+                         named(x, t, 1)->name)
+               : err_set("backends: none of those that are named stores %s", types[t->type].name);
 }
 
 double training_memory(const struct trial *t)
@@ -134,7 +140,8 @@ int training_again(const struct trial *t, int64_t update, char text[MAX_LINE])
         return err_set("no memory for a line of words");
     *copy = *t;
     snprintf(number, sizeof number, "%lld", (long long)update);
-    e = op_set(&copy->call, "parity_every", number) || op_set(&copy->call, "until", number) || plan_text(copy);
+    e = op_set(&copy->call, "parity_every", number) || op_set(&copy->call, "until", number) ||
+        plan_text(copy);
     if (!e)
         memcpy(text, copy->text, MAX_LINE);
     free(copy);

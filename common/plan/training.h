@@ -11,7 +11,8 @@ extern const char TRAIN_OP[];
 
 /* The operation of a section, which is of training or not, whose entry `op` there may be; NULL, and *known 0, after a
  * fault; NULL and *known 1 where it is not of training. */
-const struct op *training_op(struct plan *p, const struct ini_section *s, const struct ini_entry *op, int *known);
+const struct op *training_op(struct plan *p, const struct ini_section *s,
+                             const struct ini_entry *op, int *known);
 /* Faults for the keys that such a section cannot have. */
 void training_refuse(struct plan *p, const struct ini_section *s);
 /* A trial's corpus, `file` as the section has it, seen from the working directory; or no file, where the task has none.

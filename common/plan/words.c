@@ -35,11 +35,11 @@ int plan_text(struct trial *t)
 
     op_text(&t->call, sizes);
     quoted(t->program, more, sizeof more);
-    at += snprintf(at, end - at, "%s%s%s%s%s dtype=%s seed=%" PRIu64 "%s%s%s%s",
-                   t->call.op->name, *t->program ? " program=" : "", more, *sizes ? " " : "", sizes,
-                   types[t->type].name, t->seed, t->accumulate ? " accumulate=yes" : "",
-                   t->in_place ? " in_place=yes" : "", is_cell(t->call.op) ? "" : " input=",
-                   is_cell(t->call.op) ? "" : input_names[t->input]);
+    at += snprintf(
+        at, end - at, "%s%s%s%s%s dtype=%s seed=%" PRIu64 "%s%s%s%s", t->call.op->name,
+        *t->program ? " program=" : "", more, *sizes ? " " : "", sizes, types[t->type].name,
+        t->seed, t->accumulate ? " accumulate=yes" : "", t->in_place ? " in_place=yes" : "",
+        is_cell(t->call.op) ? "" : " input=", is_cell(t->call.op) ? "" : input_names[t->input]);
     const char *const keys[] = {" file", " group", " tensor", " kernel"};
     const char *const values[] = {t->file, t->group, t->tensor, t->kernel};
     for (int i = 0; i < (int)COUNT(keys) && at < end; i++) {

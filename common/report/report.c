@@ -42,7 +42,7 @@ struct report {
     int verbose;
     struct group group; /* the operation whose table is being printed */
     int checks, failed, skipped, missing, unchecked, unjudged, missed, errors, done;
-    int trained, diverged; /* runs of training */
+    int trained, diverged;      /* runs of training */
     int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
     const char *baseline;       /* its file, once a trial was compared; else NULL */
     const char *judged, *as;    /* the dump whose results are judged, and of whom; or NULL */
@@ -445,7 +445,8 @@ static void trained_row(struct report *p, int i, const struct result *r)
     struct row row;
 
     group_trial(&p->group, p->x, i, &row);
-    training_cells(&row, r->trained, counts_text(counts_of(&r->verdicts, name), p->screen.colour, text));
+    training_cells(&row, r->trained,
+                   counts_text(counts_of(&r->verdicts, name), p->screen.colour, text));
     table_row(&p->group.table, &p->screen, &row, 1);
     training_lines(&p->screen, r->trained);
 }
@@ -712,7 +713,8 @@ int report_end(struct report *p, const char *file, int interrupted)
         snprintf(errors, sizeof errors, ", %d trial%s could not be run", p->errors,
                  p->errors > 1 ? "s" : "");
     if (p->x->measure == MEASURE_TRAIN)
-        say(&p->screen, 0, "%d run%s, %d diverged", p->trained, p->trained == 1 ? "" : "s", p->diverged);
+        say(&p->screen, 0, "%d run%s, %d diverged", p->trained, p->trained == 1 ? "" : "s",
+            p->diverged);
     say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s%s%s%s", p->checks, failed, p->skipped,
         missing, unchecked, unjudged, missed, errors,
         p->checks || p->errors ? "" : ": nothing was checked");

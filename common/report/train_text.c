@@ -61,24 +61,29 @@ static void judged_line(const struct screen *s, const struct trained *r)
     if (!rows)
         append(step, sizeof step, "; the whole model not: one row takes the oracle over its time");
     else if (rows < B)
-        append(step, sizeof step, "; the whole model on its first %lld rows of %lld", (long long)rows, (long long)B);
+        append(step, sizeof step, "; the whole model on its first %lld rows of %lld",
+               (long long)rows, (long long)B);
     say(s, 6, "judged    updates%s, call by call%s", updates, step);
     if (r->free_updates)
-        say(s, 6, "          the first %lld beside the oracle's own run", (long long)r->free_updates);
+        say(s, 6, "          the first %lld beside the oracle's own run",
+            (long long)r->free_updates);
 }
 
 void training_lines(const struct screen *s, const struct trained *r)
 {
     judged_line(s, r);
     if (r->n_skipped)
-        say(s, 6, "skipped   %lld updates, whose gradients were no finite numbers", (long long)r->n_skipped);
+        say(s, 6, "skipped   %lld updates, whose gradients were no finite numbers",
+            (long long)r->n_skipped);
     if (r->end == RUN_DIVERGED)
         say(s, 6, "diverged  at update %lld", (long long)r->done);
 }
 
 void training_tsv_head(FILE *to)
 {
-    fputs("trial\tbackend\tsplit\tupdate\tloss\taccuracy\tsequence_accuracy\tlearned\ttokens_per_s\tended\tline\n", to);
+    fputs("trial\tbackend\tsplit\tupdate\tloss\taccuracy\tsequence_accuracy\tlearned\ttokens_per_"
+          "s\tended\tline\n",
+          to);
 }
 
 void training_tsv(FILE *to, int trial, const struct result *r)
@@ -88,8 +93,10 @@ void training_tsv(FILE *to, int trial, const struct result *r)
 
     for (int k = 0; k < t->n_validations; k++)
         fprintf(to, "%d\t%s\tvalidation\t%lld\t%.9g\t%.9g\t\t\t\t\t%s\n", trial, name,
-                (long long)t->validation[k].update, t->validation[k].loss, t->validation[k].accuracy, r->trial->text);
-    fprintf(to, "%d\t%s\ttest\t%lld\t%.9g\t%.9g\t%.9g\t%lld\t%.6g\t%s\t%s\n", trial, name, (long long)t->done,
-            t->test.loss, share(t->test.hits, t->test.targets), share(t->test.rows_right, t->test.rows),
-            (long long)t->learned, trained_rate(t), run_ends[t->end], r->trial->text);
+                (long long)t->validation[k].update, t->validation[k].loss,
+                t->validation[k].accuracy, r->trial->text);
+    fprintf(to, "%d\t%s\ttest\t%lld\t%.9g\t%.9g\t%.9g\t%lld\t%.6g\t%s\t%s\n", trial, name,
+            (long long)t->done, t->test.loss, share(t->test.hits, t->test.targets),
+            share(t->test.rows_right, t->test.rows), (long long)t->learned, trained_rate(t),
+            run_ends[t->end], r->trial->text);
 }

@@ -44,7 +44,7 @@ struct result {
                               * all elements, or nothing, was judged */
     struct crossover *crossover; /* of measure = crossover */
     int n_crossovers;
-    struct trained *trained; /* of measure = train; else NULL */
+    struct trained *trained;   /* of measure = train; else NULL */
     struct training *training; /* what it is of, and the cell of that */
     struct cell *cell;
     struct verdicts verdicts;

@@ -23,7 +23,8 @@ static const struct backend *backend_of(const struct task *task)
     const struct backend *b = training_backend(x, task->t);
 
     for (int i = 0; !b && judged_backend(i); i++)
-        if (judged_backend(i)->type == task->t->type && !backend_unavailable(x->contexts, judged_backend(i)))
+        if (judged_backend(i)->type == task->t->type &&
+            !backend_unavailable(x->contexts, judged_backend(i)))
             b = judged_backend(i);
     return b ? b : reference_of(task->t->type);
 }
@@ -36,8 +37,8 @@ const char *training_text(const struct trained *r, char text[TRAINING_TEXT])
     const struct validation *v = r->n_validations ? &r->validation[r->n_validations - 1] : NULL;
     char rate[NUMBER_TEXT];
 
-    snprintf(text, TRAINING_TEXT, "update %lld of %lld, loss %.4g", (long long)r->done, (long long)all,
-             r->done ? r->loss[r->done - 1] : 0);
+    snprintf(text, TRAINING_TEXT, "update %lld of %lld, loss %.4g", (long long)r->done,
+             (long long)all, r->done ? r->loss[r->done - 1] : 0);
     if (v)
         append(text, TRAINING_TEXT, ", accuracy %.3f", v->accuracy);
     if (trained_rate(r) > 0)
@@ -45,15 +46,15 @@ const char *training_text(const struct trained *r, char text[TRAINING_TEXT])
     return text;
 }
 
-/* What tell() needs. */
-struct telling {
+/* What report() needs. */
+struct reporting {
     const struct task *task;
     char text[TRAINING_TEXT];
 };
 
-static void tell(const struct training *t, const struct trained *r)
+static void report(const struct training *t, const struct trained *r)
 {
-    struct telling *w = t->data;
+    struct reporting *w = t->data;
 
     watch_part((double)r->done / (double)t->cell->until);
     w->task->step(training_text(r, w->text), w->task->data);
@@ -61,7 +62,8 @@ static void tell(const struct training *t, const struct trained *r)
 
 /* ---- the runs ---- */
 
-static int train_on(const struct task *task, const struct backend *b, const unsigned char *corpus, struct telling *w)
+static int train_on(const struct task *task, const struct backend *b, const unsigned char *corpus,
+                    struct reporting *w)
 {
     struct result *r = task->r;
     const char *no = backend_unavailable(task->x->contexts, b);
@@ -79,10 +81,10 @@ static int train_on(const struct task *task, const struct backend *b, const unsi
                            .judged = is_judged(b) && task->x->checks & CHECK_PARITY,
                            .keep = task->x->save == SAVE_FINAL,
                            .stop = task->stop,
-                           .tell = tell,
+                           .report = report,
                            .data = w};
     const int e = train(t, &r->verdicts, r->trained);
-    t->tell = NULL;
+    t->report = NULL;
     return e;
 }
 
@@ -95,7 +97,7 @@ int training_run(const struct task *task)
 {
     struct result *r = task->r;
     const struct backend *b = backend_of(task);
-    struct telling w = {.task = task};
+    struct reporting w = {.task = task};
     size_t bytes = 0;
     unsigned char *corpus = corpus_of(task->t, &bytes);
 
@@ -104,8 +106,9 @@ int training_run(const struct task *task)
     r->cell = malloc(sizeof *r->cell);
     r->training = calloc(1, sizeof *r->training);
     r->trained = calloc(1, sizeof *r->trained);
-    int e = !r->cell || !r->training || !r->trained ? err_set("no memory for a run")
-                                                    : cell_read(&task->t->call, task->t->seed, r->cell);
+    int e = !r->cell || !r->training || !r->trained
+                ? err_set("no memory for a run")
+                : cell_read(&task->t->call, task->t->seed, r->cell);
     if (!e && corpus && (int64_t)bytes != cell_corpus(&r->cell->batch))
         e = err_set("%s has changed: it has %zu bytes now", task->t->file, bytes);
     e = e || train_on(task, b, corpus, &w);

@@ -51,7 +51,8 @@ static hid_t put_scale(hid_t g, const struct scale *s)
         return err_set("no memory for axis %s", s->name);
     for (hsize_t i = 0; i < s->n; i++)
         x[i] = s->value ? (int64_t)s->value[i] : (int64_t)i;
-    d = h5_dataset_new(g, s->name, &(struct h5_data){H5T_STD_I64LE, H5T_NATIVE_INT64, 1, &s->n, 0, x});
+    d = h5_dataset_new(g, s->name,
+                       &(struct h5_data){H5T_STD_I64LE, H5T_NATIVE_INT64, 1, &s->n, 0, x});
     free(x);
     if (d >= 0 && H5DSset_scale(d, s->name) < 0) {
         h5_drop(d);
@@ -61,7 +62,8 @@ static hid_t put_scale(hid_t g, const struct scale *s)
 }
 
 /* One along a scale; `stored` is its type on disk. */
-static int put_along(struct out *o, hid_t g, hid_t scale, const char *name, const double *x, hsize_t n)
+static int put_along(struct out *o, hid_t g, hid_t scale, const char *name, const double *x,
+                     hsize_t n)
 {
     const hid_t d = h5_dataset_new(
         g, name, &(struct h5_data){H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 1, &n, o->compress, x});
@@ -90,8 +92,9 @@ static int put_curve(struct out *o)
     }
     const hid_t scale = e ? -1 : put_scale(g, &(struct scale){"update", n, update});
     e = e || scale < 0 || put_along(o, g, scale, "loss", r->loss, n) ||
-        put_along(o, g, scale, "grad_norm", r->norm, n) || put_along(o, g, scale, "clip", clipped, n) ||
-        put_along(o, g, scale, "lr", r->rate, n) || put_along(o, g, scale, "scale", r->scale, n) ||
+        put_along(o, g, scale, "grad_norm", r->norm, n) ||
+        put_along(o, g, scale, "clip", clipped, n) || put_along(o, g, scale, "lr", r->rate, n) ||
+        put_along(o, g, scale, "scale", r->scale, n) ||
         put_along(o, g, scale, "skipped", skipped, n);
     h5_drop(scale);
     free(update);
@@ -135,9 +138,10 @@ static int put_test(struct out *o)
 
     for (hsize_t i = 0; i < n; i++)
         at[i] = share(e->hits_at[i], e->targets_at[i]);
-    if (g < 0 || h5_put_double(g, "loss", e->loss) || h5_put_double(g, "accuracy", share(e->hits, e->targets)) ||
-        h5_put_double(g, "sequence_accuracy", share(e->rows_right, e->rows)) || h5_put_int(g, "targets", e->targets) ||
-        h5_put_int(g, "rows", e->rows))
+    if (g < 0 || h5_put_double(g, "loss", e->loss) ||
+        h5_put_double(g, "accuracy", share(e->hits, e->targets)) ||
+        h5_put_double(g, "sequence_accuracy", share(e->rows_right, e->rows)) ||
+        h5_put_int(g, "targets", e->targets) || h5_put_int(g, "rows", e->rows))
         return -1;
     const hid_t scale = put_scale(g, &(struct scale){"decile", n, NULL});
     const int bad = scale < 0 || put_along(o, g, scale, "accuracy_at", at, n);
@@ -203,7 +207,8 @@ static int put_parity(struct out *o)
     for (int i = 0; !e && i < o->run->n_judged; i++)
         judged[i] = (struct judged_row){o->run->judged[i].update, o->run->judged[i].rows};
     e = e || put_table(o, "parity", h5_row_type(parity_columns, sizeof *rows), rows, list->n) ||
-        put_table(o, "judged", h5_row_type(judged_columns, sizeof *judged), judged, o->run->n_judged);
+        put_table(o, "judged", h5_row_type(judged_columns, sizeof *judged), judged,
+                  o->run->n_judged);
     free(rows);
     free(judged);
     return e ? -1 : 0;
@@ -220,8 +225,9 @@ static int put_weight(const struct out *o, hid_t g, const struct layout_part *p,
 
     for (int i = 0; i < rank; i++)
         dim[i] = (hsize_t)DIM(f, shape[i]);
-    const hid_t d = h5_dataset_new(g, f->op->arg[p->arg].name,
-                                   &(struct h5_data){H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, rank, dim, o->compress, at});
+    const hid_t d = h5_dataset_new(
+        g, f->op->arg[p->arg].name,
+        &(struct h5_data){H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, rank, dim, o->compress, at});
     h5_drop(d);
     return d < 0 ? err_at("%s", f->op->arg[p->arg].name) : 0;
 }
@@ -250,7 +256,8 @@ static int put_batches(struct out *o, hid_t g, const char *name, double *const *
     for (int i = 0; all && i < n; i++)
         memcpy(all + i * each, x[i], each * sizeof *all);
     if (all)
-        d = h5_dataset_new(g, name, &(struct h5_data){H5T_STD_I64LE, H5T_NATIVE_DOUBLE, 3, dim, o->compress, all});
+        d = h5_dataset_new(
+            g, name, &(struct h5_data){H5T_STD_I64LE, H5T_NATIVE_DOUBLE, 3, dim, o->compress, all});
     free(all);
     h5_drop(d);
     return d < 0 ? err_at("%s", name) : 0;
@@ -276,7 +283,8 @@ static int put_time(struct out *o)
     const struct trained *r = o->run;
     const hid_t g = add_group(o, "speed");
 
-    return g < 0 || h5_put_double(g, "seconds", r->seconds) || h5_put_double(g, "tokens_per_s", trained_rate(r)) ||
+    return g < 0 || h5_put_double(g, "seconds", r->seconds) ||
+                   h5_put_double(g, "tokens_per_s", trained_rate(r)) ||
                    h5_put_int(g, "device_bytes", r->bytes)
                ? -1
                : 0;
@@ -289,20 +297,21 @@ static int put_attributes(const struct out *o)
 
     return h5_put_text(o->trial, "backend", b->name) ||
            h5_put_text(o->trial, "device", b->machine->device.name(r->of->context)) ||
-           h5_put_text(o->trial, "ended", run_ends[r->end]) || h5_put_int(o->trial, "updates_done", r->done) ||
+           h5_put_text(o->trial, "ended", run_ends[r->end]) ||
+           h5_put_int(o->trial, "updates_done", r->done) ||
            h5_put_int(o->trial, "learned_at", r->learned);
 }
 
-int training_write(hid_t trial, const struct result *r, int compress, struct training_part to[MAX_TRAINING_PARTS],
-                   int *n)
+int training_write(hid_t trial, const struct result *r, int compress,
+                   struct training_part to[MAX_TRAINING_PARTS], int *n)
 {
     struct out o = {trial, r, r->trained, compress, to, n};
 
     *n = 0;
     if (!r->trained)
         return 0;
-    return put_attributes(&o) || put_curve(&o) || put_validations(&o) || put_test(&o) || put_parity(&o) ||
-                   put_time(&o) || put_weights(&o, "start", r->trained->start) ||
+    return put_attributes(&o) || put_curve(&o) || put_validations(&o) || put_test(&o) ||
+                   put_parity(&o) || put_time(&o) || put_weights(&o, "start", r->trained->start) ||
                    put_weights(&o, "final", r->trained->final) || put_first_batches(&o)
                ? -1
                : 0;
@@ -318,10 +327,12 @@ double training_bytes(const struct trial *t, int keep)
         int64_t weights;
         const double n = cell_parameters(&t->call, F64, &weights);
         const int64_t judged = c->parity_every ? 3 + c->until / c->parity_every : 0;
-        bytes += 8.0 * CURVES * (double)c->until + OF_EVALUATION * (double)(1 + c->until / c->eval_every) +
+        bytes += 8.0 * CURVES * (double)c->until +
+                 OF_EVALUATION * (double)(1 + c->until / c->eval_every) +
                  (double)judged * OF_JUDGED * OF_VERDICT;
         if (keep)
-            bytes += 16 * n + 16.0 * KEPT_BATCHES * (double)(DIM(&c->batch, 'T') * DIM(&c->batch, 'B'));
+            bytes +=
+                16 * n + 16.0 * KEPT_BATCHES * (double)(DIM(&c->batch, 'T') * DIM(&c->batch, 'B'));
     }
     free(c);
     return bytes;

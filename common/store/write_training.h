@@ -25,8 +25,8 @@ struct training_part {
 
 /* Makes its groups and tables, *n of them, which the caller links and closes, in any case; `compress` is the level.
  * Nonzero after err_set(). */
-int training_write(hid_t trial, const struct result *r, int compress, struct training_part to[MAX_TRAINING_PARTS],
-                   int *n);
+int training_write(hid_t trial, const struct result *r, int compress,
+                   struct training_part to[MAX_TRAINING_PARTS], int *n);
 /* Bytes that they take on disk, at most about. */
 double training_bytes(const struct trial *t, int keep);
 

@@ -24,7 +24,7 @@ struct mixer {
     const char *lines;
     const char *follow;  /* parameters that follow from the model, " dim " */
     const char *without; /* those that a model cannot have */
-    int whole;          /* it is a block of its own: its line makes x of x */
+    int whole;           /* it is a block of its own: its line makes x of x */
 };
 
 static const struct mixer mixers[] = {
@@ -102,24 +102,29 @@ static const struct cell_op *cell_of(const struct op *o)
 static const char *const heads[] = {"untied", "tied", NULL};
 static const char *const schedules[] = {"cosine", "linear", "wsd", "constant", NULL};
 /* none is 1; dynamic begins at 2^16. */
-static const char *const scales[] = {"none",   "dynamic", "2",       "4",       "8",      "16",
-                                     "32",     "64",      "128",     "256",     "512",    "1024",
-                                     "2048",   "4096",    "8192",    "16384",   "32768",  "65536",
-                                     "131072", "262144",  "524288",  "1048576", "2097152", "4194304",
-                                     "8388608", "16777216", NULL};
+static const char *const scales[] = {
+    "none",   "dynamic", "2",      "4",       "8",       "16",      "32",      "64",       "128",
+    "256",    "512",     "1024",   "2048",    "4096",    "8192",    "16384",   "32768",    "65536",
+    "131072", "262144",  "524288", "1048576", "2097152", "4194304", "8388608", "16777216", NULL};
 enum { SCALE_NONE, SCALE_MOVES };
 
 #define WHOLE_FROM(least, name_, initial_, help_)                                                  \
-    {.name = name_, .initial = initial_, .min = least, .max = 1 << 30, .help = help_}
+    {                                                                                              \
+        .name = name_, .initial = initial_, .min = least, .max = 1 << 30, .help = help_            \
+    }
 #define REAL(name_, initial_, min_, max_, help_)                                                   \
-    {.name = name_, .real = &(const struct real_range){initial_, min_, max_}, .help = help_}
+    {                                                                                              \
+        .name = name_, .real = &(const struct real_range){initial_, min_, max_}, .help = help_     \
+    }
 
 static const struct param model_params[] = {
     [CELL_MIXER] = {.name = "mixer", .help = "what mixes the tokens of a sequence"},
     [CELL_BLOCKS] = WHOLE_FROM(1, "blocks", 1, "blocks N"),
     [CELL_WIDTH] = WHOLE_FROM(1, "width", 64, "width d of the model"),
     [CELL_MLP] = WHOLE_FROM(0, "mlp", 0, "inner width of a block's MLP; 0: none"),
-    [CELL_HEAD] = {.name = "head", .choices = heads, .help = "its own weights, or tied: the embedding's"},
+    [CELL_HEAD] = {.name = "head",
+                   .choices = heads,
+                   .help = "its own weights, or tied: the embedding's"},
 };
 
 static const struct param train_params[] = {
@@ -128,22 +133,26 @@ static const struct param train_params[] = {
     [CELL_LR] = REAL("lr", 1e-3, 1e-12, 1e3, "the highest learning rate"),
     [CELL_SCHEDULE] = {.name = "schedule", .choices = schedules, .help = "how it falls"},
     [CELL_WARMUP] = WHOLE_FROM(-1, "warmup", -1, "updates in which it rises; -1: a tenth of all"),
-    [CELL_DECAY] = WHOLE_FROM(-1, "decay", -1, "of wsd: updates in which it falls; -1: a fifth of all"),
+    [CELL_DECAY] =
+        WHOLE_FROM(-1, "decay", -1, "of wsd: updates in which it falls; -1: a fifth of all"),
     [CELL_FINAL] = REAL("final", 0.1, 0, 1, "the last rate, as a part of lr"),
     [CELL_WEIGHT_DECAY] = REAL("weight_decay", 0.01, 0, 1e3, "of matrices, times the rate"),
     [CELL_BETA1] = REAL("beta1", 0.9, 0, 0.999999, "AdamW's decay rate of m"),
     [CELL_BETA2] = REAL("beta2", 0.95, 0, 0.999999, "AdamW's decay rate of v"),
     [CELL_EPS] = REAL("adam_eps", 1e-8, 1e-30, 1e3, "added to the root of v"),
     [CELL_CLIP] = REAL("clip", 1, 0, 1e6, "the largest norm of a gradient; 0: any"),
-    [CELL_LOSS_SCALE] = {.name = "loss_scale", .choices = scales,
-                         .help = "a factor of the loss in backward, or dynamic: as large as can be"},
-    [CELL_EVAL_EVERY] = WHOLE_FROM(-1, "eval_every", -1, "updates between validations; -1: 20 in all"),
+    [CELL_LOSS_SCALE] = {.name = "loss_scale",
+                         .choices = scales,
+                         .help =
+                             "a factor of the loss in backward, or dynamic: as large as can be"},
+    [CELL_EVAL_EVERY] =
+        WHOLE_FROM(-1, "eval_every", -1, "updates between validations; -1: 20 in all"),
     [CELL_EVAL_ROWS] = WHOLE_FROM(1, "eval_rows", 1024, "sequences of a validation, at least"),
     [CELL_TARGET] = REAL("target", 0.999, 0, 1, "accuracy with which a run has learned"),
     [CELL_PATIENCE] = WHOLE_FROM(1, "patience", 2, "validations running that must have it"),
     [CELL_STOP] = {.name = "stop", .choices = no_yes, .help = "yes: end the run there"},
-    [CELL_PARITY_EVERY] = WHOLE_FROM(-1, "parity_every", -1,
-                                     "updates between those that are judged; -1: 10 in all; 0: none"),
+    [CELL_PARITY_EVERY] = WHOLE_FROM(
+        -1, "parity_every", -1, "updates between those that are judged; -1: 10 in all; 0: none"),
     [CELL_UNTIL] = WHOLE_FROM(0, "until", 0, "make this many of the updates; 0: all"),
 };
 _Static_assert(COUNT(model_params) == MODEL_PARAMS, "a parameter of the model has no place");
@@ -199,19 +208,22 @@ UNLESS(14)
 UNLESS(15)
 UNLESS(16)
 static const char *(*const task_unless[])(const struct call *f) = {
-    unless_0, unless_1, unless_2, unless_3, unless_4, unless_5, unless_6, unless_7, unless_8, unless_9, unless_10, unless_11, unless_12, unless_13, unless_14, unless_15, unless_16};
+    unless_0, unless_1,  unless_2,  unless_3,  unless_4,  unless_5,  unless_6,  unless_7, unless_8,
+    unless_9, unless_10, unless_11, unless_12, unless_13, unless_14, unless_15, unless_16};
 
 static const char *unless_wsd(const struct call *f)
 {
     const struct cell_op *c = cell_of(f->op);
-    return f->choice[c->train + CELL_SCHEDULE] == SCHEDULE_WSD ? NULL : "only schedule = wsd has one";
+    return f->choice[c->train + CELL_SCHEDULE] == SCHEDULE_WSD ? NULL
+                                                               : "only schedule = wsd has one";
 }
 
 static const char *unless_falls(const struct call *f)
 {
     const struct cell_op *c = cell_of(f->op);
-    return f->choice[c->train + CELL_SCHEDULE] == SCHEDULE_CONSTANT ? "schedule = constant falls nowhere"
-                                                                    : NULL;
+    return f->choice[c->train + CELL_SCHEDULE] == SCHEDULE_CONSTANT
+               ? "schedule = constant falls nowhere"
+               : NULL;
 }
 
 /* ---- an operation ---- */
@@ -222,7 +234,8 @@ static int64_t dim_of(const struct call *f, int i)
 }
 
 /* Adds it under a letter that none has; where `hidden` says why it is no key, also under a name that none is. */
-static void add_param(struct cell_op *c, const struct param *p, const char *(*hidden)(const struct call *))
+static void add_param(struct cell_op *c, const struct param *p,
+                      const char *(*hidden)(const struct call *))
 {
     const int i = c->op.n_params++;
     struct param *to = &c->param[i];
@@ -231,14 +244,16 @@ static void add_param(struct cell_op *c, const struct param *p, const char *(*hi
     *to = *p;
     if (hidden) {
         to->unless = hidden;
-        snprintf(c->own_name[i], sizeof c->own_name[i], "%s's %s", c->task ? "examples" : "mixer", p->name);
+        snprintf(c->own_name[i], sizeof c->own_name[i], "%s's %s", c->task ? "examples" : "mixer",
+                 p->name);
         for (int j = 0; j < (int)COUNT(train_params); j++)
             if (strcmp(train_params[j].name, p->name) == 0)
                 to->name = c->own_name[i];
     }
     if (p->choices || p->real || !strcmp(p->name, "mixer"))
         return;
-    for (char letter = p->letter ? p->letter : 'A'; taken; letter = letter == LAST_AXIS ? 'A' : letter + 1) {
+    for (char letter = p->letter ? p->letter : 'A'; taken;
+         letter = letter == LAST_AXIS ? 'A' : letter + 1) {
         taken = 0;
         for (int j = 0; j < i; j++)
             taken |= c->param[j].letter == letter;
@@ -259,7 +274,8 @@ static void add_mixer(struct cell_op *c)
 
     for (int i = 0; o && i < o->n_params; i++) {
         const struct param *p = &o->param[i];
-        const int from_model = in_words(" steps batch ", p->name) || in_words(c->mixer->follow, p->name);
+        const int from_model =
+            in_words(" steps batch ", p->name) || in_words(c->mixer->follow, p->name);
         const int without = p->draw || in_words(c->mixer->without, p->name);
         struct param own = *p;
         if (strcmp(p->name, "V") == 0)
@@ -367,7 +383,10 @@ int64_t cell_corpus(const struct call *batch)
 int64_t cell_vocabulary(const struct call *batch)
 {
     const struct example_task t = example_task_of(batch);
-    return t.task == TASK_COPY ? t.V + 2 : t.task == TASK_MQAR ? t.V : t.task == TASK_BYTES ? 256 : example_tokens(&t);
+    return t.task == TASK_COPY    ? t.V + 2
+           : t.task == TASK_MQAR  ? t.V
+           : t.task == TASK_BYTES ? 256
+                                  : example_tokens(&t);
 }
 
 int64_t cell_classes(const struct call *batch)
@@ -489,12 +508,13 @@ static void put_model(FILE *to, const struct call *f, const struct call *batch)
     const struct cell_op *c = cell_of(f->op);
     const int tied = f->choice[c->model + CELL_HEAD] == HEAD_TIED;
 
-    fprintf(to,
-            "width = %lld\nsteps = %lld\nbatch = %lld\ntoken [steps, batch]\ntarget [steps, batch]\n"
-            "x = embedding token vocabulary=%lld width=width\nrepeat %lld\n",
-            (long long)dim_of(f, c->model + CELL_WIDTH), (long long)DIM(batch, 'T'),
-            (long long)DIM(batch, 'B'), (long long)cell_vocabulary(batch),
-            (long long)dim_of(f, c->model + CELL_BLOCKS));
+    fprintf(
+        to,
+        "width = %lld\nsteps = %lld\nbatch = %lld\ntoken [steps, batch]\ntarget [steps, batch]\n"
+        "x = embedding token vocabulary=%lld width=width\nrepeat %lld\n",
+        (long long)dim_of(f, c->model + CELL_WIDTH), (long long)DIM(batch, 'T'),
+        (long long)DIM(batch, 'B'), (long long)cell_vocabulary(batch),
+        (long long)dim_of(f, c->model + CELL_BLOCKS));
     put_block(to, f);
     fputs("f = rmsnorm x\n", to);
     if (tied)
@@ -502,7 +522,8 @@ static void put_model(FILE *to, const struct call *f, const struct call *batch)
     else
         fprintf(to, "logits = linear f dim_out=%lld\n", (long long)cell_classes(batch));
     fputs("loss = cross_entropy logits target ignore_index=-1\n"
-          "hits, right = accuracy logits target ignore_index=-1\n", to);
+          "hits, right = accuracy logits target ignore_index=-1\n",
+          to);
 }
 
 static char *text_of(const struct call *f, const struct call *batch)
@@ -565,7 +586,8 @@ static void read_train(const struct call *f, struct cell *to)
     to->warmup = dim_of(f, at + CELL_WARMUP);
     if (to->warmup < 0)
         to->warmup = to->updates / 10;
-    to->decay = to->schedule == SCHEDULE_WSD ? or_share(dim_of(f, at + CELL_DECAY), to->updates, 5) : 0;
+    to->decay =
+        to->schedule == SCHEDULE_WSD ? or_share(dim_of(f, at + CELL_DECAY), to->updates, 5) : 0;
     to->lr = f->real[at + CELL_LR], to->final = f->real[at + CELL_FINAL];
     to->weight_decay = f->real[at + CELL_WEIGHT_DECAY];
     to->beta1 = f->real[at + CELL_BETA1], to->beta2 = f->real[at + CELL_BETA2];
@@ -584,21 +606,25 @@ static void read_train(const struct call *f, struct cell *to)
 static int check(const struct call *f, const struct cell *c)
 {
     const struct cell_op *o = cell_of(f->op);
-    const long long length = (long long)DIM(&c->batch, 'T'), corpus = (long long)DIM(&c->batch, 'C');
+    const long long length = (long long)DIM(&c->batch, 'T'),
+                    corpus = (long long)DIM(&c->batch, 'C');
 
     if (c->warmup + c->decay > c->updates)
-        return err_set("warmup = %lld and decay = %lld are more than updates = %lld", (long long)c->warmup,
-                       (long long)c->decay, (long long)c->updates);
+        return err_set("warmup = %lld and decay = %lld are more than updates = %lld",
+                       (long long)c->warmup, (long long)c->decay, (long long)c->updates);
     if (c->until > c->updates)
-        return err_set("until = %lld: there are %lld updates", (long long)c->until, (long long)c->updates);
+        return err_set("until = %lld: there are %lld updates", (long long)c->until,
+                       (long long)c->updates);
     if (cell_has_corpus(f) && corpus < 20 * length)
-        return err_set("the corpus has %lld bytes: length = %lld needs 20 times as many, %lld", corpus, length,
-                       20 * length);
-    if (f->choice[o->model + CELL_HEAD] == HEAD_TIED && cell_classes(&c->batch) != cell_vocabulary(&c->batch))
+        return err_set("the corpus has %lld bytes: length = %lld needs 20 times as many, %lld",
+                       corpus, length, 20 * length);
+    if (f->choice[o->model + CELL_HEAD] == HEAD_TIED &&
+        cell_classes(&c->batch) != cell_vocabulary(&c->batch))
         return err_set("head = tied: the task has %lld classes, and tokens of a vocabulary of %lld",
                        (long long)cell_classes(&c->batch), (long long)cell_vocabulary(&c->batch));
     if (cell_vocabulary(&c->batch) > 65536)
-        return err_set("a vocabulary of %lld: 65536 is the most", (long long)cell_vocabulary(&c->batch));
+        return err_set("a vocabulary of %lld: 65536 is the most",
+                       (long long)cell_vocabulary(&c->batch));
     return 0;
 }
 

@@ -26,18 +26,19 @@ enum train_schedule { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD, SCHEDULE_C
 
 /* What a case says, its defaults worked out. */
 struct cell {
-    struct call model; /* of the program: complete, on no backend */
-    struct call batch; /* of examples: complete, of the training data */
+    struct call model;                             /* of the program: complete, on no backend */
+    struct call batch;                             /* of examples: complete, of the training data */
     int64_t updates, until, warmup, decay, blocks; /* until: the run ends there */
     double lr, final;
     enum train_schedule schedule;
     double weight_decay, beta1, beta2, eps, clip;
     double loss_scale; /* the first one, 1: none */
     int dynamic;       /* it moves */
-    int64_t eval_every, eval_rows, parity_every; /* updates; rows of validation; updates, 0: never */
-    double target;     /* accuracy of a run that has learned */
-    int64_t patience;  /* evaluations running */
-    int stop;          /* end there */
+    int64_t eval_every, eval_rows,
+        parity_every; /* updates; rows of validation; updates, 0: never */
+    double target;    /* accuracy of a run that has learned */
+    int64_t patience; /* evaluations running */
+    int stop;         /* end there */
 };
 
 /* Of a case whose parameters are set; `seed` is the run's: of the training data.  Nonzero after err_set(). */

@@ -74,8 +74,9 @@ int update_evaluate(struct update *u, int split, uint64_t seed, int64_t rows, st
 {
     const struct call *f = &u->held_out;
     const int64_t T = DIM(f, 'T'), B = DIM(f, 'B'), n = T * B;
-    struct seen_batch s = {T, B, malloc(n * sizeof *s.target), malloc(n * sizeof *s.hits),
-                           malloc(n * sizeof *s.value), 0};
+    struct seen_batch s = {
+        T, B, malloc(n * sizeof *s.target), malloc(n * sizeof *s.hits), malloc(n * sizeof *s.value),
+        0};
     double losses = 0;
     int e = 0;
 

@@ -30,10 +30,12 @@ struct free_run {
 static int move_start(struct update *u, enum dtype type)
 {
     double *w = malloc(u->elements * sizeof *w);
-    int e = w ? update_weights(u, w) : err_set("no memory for %lld weights", (long long)u->elements);
+    int e =
+        w ? update_weights(u, w) : err_set("no memory for %lld weights", (long long)u->elements);
 
     for (int64_t i = 0; !e && i < u->elements; i++)
-        w[i] *= 1 + (draw_uniform(draw_key(1, "off"), (uint64_t)i) < 0.5 ? -1 : 1) * types[type].unit;
+        w[i] *=
+            1 + (draw_uniform(draw_key(1, "off"), (uint64_t)i) < 0.5 ? -1 : 1) * types[type].unit;
     e = e || update_set_weights(u, w);
     free(w);
     return e;
@@ -87,7 +89,8 @@ int free_run_step(struct free_run *f, const struct update_values *now)
         loss[i] = v.loss;
     }
     f->began += seconds_now() - began;
-    const double largest = fmax(f->largest, fmax(fabs(loss[YARD] - loss[OWN]), fabs(loss[OFF] - loss[OWN])));
+    const double largest =
+        fmax(f->largest, fmax(fabs(loss[YARD] - loss[OWN]), fabs(loss[OFF] - loss[OWN])));
     if (TIMES * largest > MOST_PART * fabs(loss[OWN]) || !isfinite(largest)) {
         f->over = 1;
         return 0;

@@ -21,6 +21,7 @@ struct judged_update {
 
 /* Makes the next update, and judges it: it is the same update as update_run() makes.  Verdicts go to `list`, with its
  * number.  Nonzero after err_set(). */
-int update_judged(struct update *u, uint64_t seed, struct verdicts *list, struct judged_update *how);
+int update_judged(struct update *u, uint64_t seed, struct verdicts *list,
+                  struct judged_update *how);
 
 #endif

@@ -18,7 +18,7 @@ const char *const run_ends[] = {"done", "stopped", "diverged"};
 
 /* Of updates that were skipped, running, and the part of all, that end a run as diverged. */
 enum { MOST_RUNNING = 20, MOST_OF = 100 };
-static const double TELL = 0.2; /* seconds between two calls of tell() */
+static const double REPORT_EACH = 0.2; /* seconds between two calls of report() */
 
 /* A run on its way. */
 struct running {
@@ -28,7 +28,7 @@ struct running {
     struct free_run *free; /* NULL: none */
     struct verdicts *list;
     struct update_values now;
-    double told;
+    double reported;
     int64_t skipped_running, reached; /* updates; validations running that reached the target */
 };
 
@@ -122,7 +122,8 @@ static int validate(struct running *r)
     if (update_evaluate(&r->u, SPLIT_VALIDATION, r->t->data_seed, r->t->cell->eval_rows, &e))
         return -1;
     struct validation *v = &more[r->to->n_validations++];
-    *v = (struct validation){r->now.u, e.loss, e.targets ? (double)e.hits / (double)e.targets : 0, r->to->seconds};
+    *v = (struct validation){r->now.u, e.loss, e.targets ? (double)e.hits / (double)e.targets : 0,
+                             r->to->seconds};
     note_reached(r, v);
     return 0;
 }
@@ -194,14 +195,14 @@ static int has_diverged(const struct running *r)
            r->now.scale < 1;
 }
 
-static void tell(struct running *r)
+static void report(struct running *r)
 {
     const double now = seconds_now();
 
-    if (!r->t->tell || now - r->told < TELL)
+    if (!r->t->report || now - r->reported < REPORT_EACH)
         return;
-    r->t->tell(r->t, r->to);
-    r->told = now;
+    r->t->report(r->t, r->to);
+    r->reported = now;
 }
 
 /* Until the last, or what ends it before. */
@@ -220,7 +221,7 @@ static int make_updates(struct running *r)
             e = validate(r);
         if (!e && c->stop && r->to->learned && r->to->end == RUN_DONE)
             r->to->end = RUN_STOPPED;
-        tell(r);
+        report(r);
     }
     return e;
 }
@@ -267,5 +268,6 @@ double trained_rate(const struct trained *r)
     const struct call *f = &r->of->cell->batch;
     int64_t timed = r->done - r->n_judged;
 
-    return r->seconds > 0 ? (double)timed * (double)DIM(f, 'T') * (double)DIM(f, 'B') / r->seconds : 0;
+    return r->seconds > 0 ? (double)timed * (double)DIM(f, 'T') * (double)DIM(f, 'B') / r->seconds
+                          : 0;
 }

@@ -15,12 +15,12 @@ struct training {
     uint64_t seed;      /* of the start and of the training data */
     uint64_t data_seed; /* of validation and test data */
     const unsigned char *corpus;
-    int judged;              /* the oracle goes along (judge.h) */
-    int keep;                /* the weights of the start and of the end, and the first batches */
+    int judged;               /* the oracle goes along (judge.h) */
+    int keep;                 /* the weights of the start and of the end, and the first batches */
     const volatile int *stop; /* nonzero: end early */
     /* Called after updates, some times a second at most; or NULL. */
-    void (*tell)(const struct training *t, const struct trained *r);
-    void *data; /* tell()'s */
+    void (*report)(const struct training *t, const struct trained *r);
+    void *data; /* report()'s */
 };
 
 /* How a run ended. */
@@ -51,13 +51,14 @@ struct trained {
     int64_t n_skipped;
     struct validation *validation;
     int n_validations;
-    int64_t learned; /* the update of the first of `patience` validations that reached the target; 0: it did not */
+    int64_t
+        learned; /* the update of the first of `patience` validations that reached the target; 0: it did not */
     struct evaluated test; /* at the end, of the last weights */
     double seconds;        /* of training alone */
     int64_t bytes;         /* on the device */
     int64_t elements;      /* of start, final: the layout's */
     struct layout layout;
-    double *start, *final;              /* weights, where they are kept */
+    double *start, *final;                              /* weights, where they are kept */
     double *token[KEPT_BATCHES], *target[KEPT_BATCHES]; /* [T,B], where they are kept */
     struct judged_at *judged;
     int n_judged;
@@ -67,7 +68,7 @@ struct trained {
     double free_error, free_bound;
 };
 
-/* Nonzero after err_set() where a run was not possible, or was told to stop; trained_free() in any case.  Verdicts go to
+/* Nonzero after err_set() where a run was not possible, or was asked to end early; trained_free() in any case.  Verdicts go to
  * `list`. */
 int train(const struct training *t, struct verdicts *list, struct trained *to);
 void trained_free(struct trained *r);

@@ -10,8 +10,9 @@
 /* Weights that start at 1; all others that are no matrices start at 0. */
 static const struct {
     const char *op, *arg;
-} ones[] = {{"rmsnorm", "w"},     {"layernorm", "w"},     {"qk_norm", "w_q"},    {"qk_norm", "w_k"},
-            {"e74_block", "w_norm"}, {"dual_memory", "g_z"}, {"dual_memory", "g_r"}, {"dual_memory", "g_h"}};
+} ones[] = {{"rmsnorm", "w"},       {"layernorm", "w"},      {"qk_norm", "w_q"},
+            {"qk_norm", "w_k"},     {"e74_block", "w_norm"}, {"dual_memory", "g_z"},
+            {"dual_memory", "g_r"}, {"dual_memory", "g_h"}};
 
 /* Its contract, by the call that reads it. */
 static const struct call *reader_of(const struct call *model, int *arg)
@@ -48,7 +49,8 @@ static double constant(const struct call *c, int arg)
 static int is_output(const char *name)
 {
     const char *line = strchr(name, '.');
-    return line && (strcmp(line, ".o.W") == 0 || strcmp(line, ".d.W") == 0 || strcmp(line, ".x.W_o") == 0);
+    return line &&
+           (strcmp(line, ".o.W") == 0 || strcmp(line, ".d.W") == 0 || strcmp(line, ".x.W_o") == 0);
 }
 
 void start_draw(const struct call *model, int arg, int64_t blocks, uint64_t seed, double *x)

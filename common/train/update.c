@@ -69,7 +69,8 @@ static int begin_call(struct update *u, int i, const struct call *f, const struc
     *c = call_on(f, b, NULL, u->x);
     const struct chosen k = impl_choose(c, NULL);
     if (!k.kernel)
-        return err_set("%s: %s takes no such call: %s", b->name, f->op->name, k.why ? k.why : "it has no kernel");
+        return err_set("%s: %s takes no such call: %s", b->name, f->op->name,
+                       k.why ? k.why : "it has no kernel");
     c->kernel = k.kernel;
     return 0;
 }
@@ -166,7 +167,8 @@ static int take_weights(struct update *u)
     u->moment[0] = take(u, u->elements, u->b->wide);
     u->moment[1] = take(u, u->elements, u->b->wide);
     u->master = same ? NULL : take(u, storage, u->b->wide);
-    return !u->weights[1] || !u->gradients || !u->moment[0] || !u->moment[1] || (!same && !u->master);
+    return !u->weights[1] || !u->gradients || !u->moment[0] || !u->moment[1] ||
+           (!same && !u->master);
 }
 
 /* Tokens and targets are the batch's; outputs and what is saved are its own, the loss's gradient is the scale. */
@@ -232,7 +234,8 @@ static int place_schedule(struct update *u)
     op_defaults(&op_schedule, &f);
     DIM(&f, 'U') = c->updates;
     f.choice[SCHEDULE_LOSS_SCALE] = c->dynamic ? SCALE_DYNAMIC : SCALE_FIXED;
-    if (set_reals(&f, reals, COUNT(reals)) || op_complete(&f) || begin_call(u, UPDATE_SCHEDULE, &f, u->wide))
+    if (set_reals(&f, reals, COUNT(reals)) || op_complete(&f) ||
+        begin_call(u, UPDATE_SCHEDULE, &f, u->wide))
         return -1;
     s->in_place = 1;
     s->arg[PLACE(schedule, g2)] = u->call[UPDATE_NORM].arg[PLACE(sum_squares, y)];
@@ -242,7 +245,8 @@ static int place_schedule(struct update *u)
         if (input >= 0 && !(s->arg[i] = take_arg(u, s, input)))
             return -1;
     }
-    if (take_rest(u, s) || put_tables(u, s) || transfer_put(s, u->b->wide, s->arg[PLACE(schedule, scale)], &c->loss_scale, 1))
+    if (take_rest(u, s) || put_tables(u, s) ||
+        transfer_put(s, u->b->wide, s->arg[PLACE(schedule, scale)], &c->loss_scale, 1))
         return -1;
     struct call *model = &u->call[UPDATE_MODEL];
     model->grad[op_arg(model->op, "loss")] = s->arg[PLACE(schedule, scale)];
@@ -259,7 +263,9 @@ struct stepped {
 static int place_adamw(struct update *u, int i, const struct stepped *of)
 {
     const struct cell *c = u->cell;
-    const struct real_value reals[] = {{"beta1", c->beta1}, {"beta2", c->beta2}, {"eps", c->eps},
+    const struct real_value reals[] = {{"beta1", c->beta1},
+                                       {"beta2", c->beta2},
+                                       {"eps", c->eps},
                                        {"weight_decay", c->weight_decay}};
     const enum dtype wide = u->b->wide;
     const int with_master = of->b->type != wide;
@@ -297,7 +303,8 @@ static int place_steps(struct update *u)
 {
     const int64_t storage = u->layout.storage.elements, wide = u->layout.wide.elements;
     const int same = u->b->type == u->b->wide;
-    const struct stepped first = {u->b, u->weights[0], 0, same ? u->elements : storage, u->layout.storage.decayed};
+    const struct stepped first = {u->b, u->weights[0], 0, same ? u->elements : storage,
+                                  u->layout.storage.decayed};
     const struct stepped second = {u->wide, u->weights[1], storage, wide, u->layout.wide.decayed};
 
     return place_adamw(u, UPDATE_ADAMW, &first) ||
@@ -376,11 +383,12 @@ static int draw_weights(struct update *u, uint64_t seed, double *x)
     return update_set_weights(u, x);
 }
 
-int update_open(struct update *u, const struct cell *c, const struct backend *b, struct context *x, uint64_t seed,
-                const unsigned char *corpus)
+int update_open(struct update *u, const struct cell *c, const struct backend *b, struct context *x,
+                uint64_t seed, const unsigned char *corpus)
 {
     *u = (struct update){.cell = c, .b = b, .wide = wide_of(b), .x = x, .scale = c->loss_scale};
-    if (place_batch(u, corpus) || place_model(u) || place_norm(u) || place_schedule(u) || place_steps(u))
+    if (place_batch(u, corpus) || place_model(u) || place_norm(u) || place_schedule(u) ||
+        place_steps(u))
         return -1;
     list_passes(u);
     list_state(u);
@@ -417,8 +425,8 @@ int update_passes(struct update *u)
         const struct call *f = u->pass[i].call;
         const int e = call_pass(f, u->pass[i].pass);
         if (e)
-            return err_set("%s on %s, %s: %s", f->op->name, f->backend->name, pass_names[u->pass[i].pass],
-                           u->b->machine->strerror(e));
+            return err_set("%s on %s, %s: %s", f->op->name, f->backend->name,
+                           pass_names[u->pass[i].pass], u->b->machine->strerror(e));
     }
     u->ran = 1;
     return 0;
@@ -435,7 +443,8 @@ int update_run(struct update *u)
     if (!u->recorded)
         e = t->record(u->pass, u->n_passes, &u->recorded);
     e = e ? e : t->replay(u->x, u->recorded);
-    return e ? err_set("%s: an update as one graph: %s", u->b->name, u->b->machine->strerror(e)) : 0;
+    return e ? err_set("%s: an update as one graph: %s", u->b->name, u->b->machine->strerror(e))
+             : 0;
 }
 
 /* ---- values ---- */
@@ -452,11 +461,16 @@ int update_read(struct update *u, struct update_values *to)
     const struct {
         const struct call *of;
         int arg;
-    } all[] = {{model, op_arg(model->op, "loss")}, {model, op_arg(model->op, "right")},
-               {s, PLACE(schedule, g2)},           {s, PLACE(schedule, rate)},
-               {s, PLACE(schedule, factor)},       {s, PLACE(schedule, scale)},
-               {s, PLACE(schedule, u)},            {s, PLACE(schedule, t)},
-               {s, PLACE(schedule, good)},         {s, PLACE(schedule, skip)}};
+    } all[] = {{model, op_arg(model->op, "loss")},
+               {model, op_arg(model->op, "right")},
+               {s, PLACE(schedule, g2)},
+               {s, PLACE(schedule, rate)},
+               {s, PLACE(schedule, factor)},
+               {s, PLACE(schedule, scale)},
+               {s, PLACE(schedule, u)},
+               {s, PLACE(schedule, t)},
+               {s, PLACE(schedule, good)},
+               {s, PLACE(schedule, skip)}};
 
     for (int i = 0; i < (int)COUNT(all); i++)
         if (read_one(all[i].of, all[i].arg, &x[i]))

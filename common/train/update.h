@@ -17,7 +17,15 @@
 #include "common/train/cell.h"
 
 /* The calls of an update, in their order; AdamW's second is of wide weights beside bf16 ones. */
-enum { UPDATE_BATCH, UPDATE_MODEL, UPDATE_NORM, UPDATE_SCHEDULE, UPDATE_ADAMW, UPDATE_ADAMW_WIDE, UPDATE_CALLS };
+enum {
+    UPDATE_BATCH,
+    UPDATE_MODEL,
+    UPDATE_NORM,
+    UPDATE_SCHEDULE,
+    UPDATE_ADAMW,
+    UPDATE_ADAMW_WIDE,
+    UPDATE_CALLS
+};
 
 struct update {
     const struct cell *cell;
@@ -27,31 +35,33 @@ struct update {
     struct pass_of pass[UPDATE_CALLS + 1];
     int n_passes;
     struct layout layout;
-    int64_t elements;   /* of the gradients' buffer: storage.elements, and wide.elements behind them */
-    void *gradients;    /* of the wide type */
-    void *weights[2];   /* of the storage type, and of the wide type: the same buffer where these are one type */
-    void *master;       /* NULL: none */
-    void *moment[2];    /* m, v: `elements` of the wide type */
+    int64_t
+        elements;    /* of the gradients' buffer: storage.elements, and wide.elements behind them */
+    void *gradients; /* of the wide type */
+    void *weights
+        [2]; /* of the storage type, and of the wide type: the same buffer where these are one type */
+    void *master;    /* NULL: none */
+    void *moment[2]; /* m, v: `elements` of the wide type */
     struct region {
         const char *name;
         void *at;
         size_t bytes;
     } state[12]; /* what the next update goes on from */
     int n_state;
-    struct call rows;     /* the model on fewer rows; of no operation: not as yet */
-    struct call held_out; /* the batch of another split, with a counter of its own */
-    void *memory[2 * MAX_ARGS + 64];   /* all that was allocated */
+    struct call rows;                /* the model on fewer rows; of no operation: not as yet */
+    struct call held_out;            /* the batch of another split, with a counter of its own */
+    void *memory[2 * MAX_ARGS + 64]; /* all that was allocated */
     int n_memory;
-    int64_t bytes;      /* in all */
-    void *recorded;     /* NULL: not as yet, or the machine records nothing */
-    int ran;            /* one update has run call by call */
-    double scale;       /* of the loss in the next update, as of the last update_read() */
+    int64_t bytes;  /* in all */
+    void *recorded; /* NULL: not as yet, or the machine records nothing */
+    int ran;        /* one update has run call by call */
+    double scale;   /* of the loss in the next update, as of the last update_read() */
 };
 
 /* Allocates all, draws the weights and makes the tables; `seed` is the run's.  `corpus` are the bytes of a task that has
  * one.  Nonzero after err_set(); update_close() in any case. */
-int update_open(struct update *u, const struct cell *c, const struct backend *b, struct context *x, uint64_t seed,
-                const unsigned char *corpus);
+int update_open(struct update *u, const struct cell *c, const struct backend *b, struct context *x,
+                uint64_t seed, const unsigned char *corpus);
 void update_close(struct update *u);
 /* One update; begun, where the machine is asynchronous.  Nonzero after err_set(). */
 int update_run(struct update *u);
@@ -60,9 +70,9 @@ int update_passes(struct update *u);
 
 /* What an update leaves besides the weights; waits for it.  To be read after each one where the scale moves. */
 struct update_values {
-    double loss, norm; /* of the gradient as it is without a scale */
+    double loss, norm;          /* of the gradient as it is without a scale */
     double rate, factor, scale; /* the scale of the next update */
-    int64_t u, t, good, right; /* updates done, those that changed the weights; targets hit */
+    int64_t u, t, good, right;  /* updates done, those that changed the weights; targets hit */
     int skipped;
 };
 int update_read(struct update *u, struct update_values *to);
@@ -88,9 +98,9 @@ int update_rows(struct update *u, int64_t rows);
 /* The loss and the hits on `rows` rows, at least, of another split, at the run's weights: forward alone, in the run's
  * memory; `seed` is that of the split's data. */
 struct evaluated {
-    double loss;                 /* the mean over the tokens that have a target */
+    double loss; /* the mean over the tokens that have a target */
     int64_t targets, hits;
-    int64_t rows, rows_right;    /* all targets of the row hit */
+    int64_t rows, rows_right;            /* all targets of the row hit */
     int64_t targets_at[10], hits_at[10]; /* by the place in the row, a tenth each */
 };
 int update_evaluate(struct update *u, int split, uint64_t seed, int64_t rows, struct evaluated *to);

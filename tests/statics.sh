@@ -17,6 +17,7 @@ reason() {
     shown) echo "the progress bar on the program's terminal" ;;
     *encoder) echo "a function of the driver, which is looked for once" ;;
     *_key) echo "the name of shared memory in the emulator; its address alone counts" ;;
+    cells | cells_lock) echo "the operations of training that were made, under a lock" ;;
     programs | programs_lock) echo "the programs that the process read, under a lock" ;;
     calls) echo "the lock by which calls of several threads wait for each other" ;;
     *) case $2 in

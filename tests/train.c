@@ -15,6 +15,9 @@
 #include "common/train/start.h"
 #include "tests/suite.h"
 
+/* A check whose reason, where it fails, is its own text. */
+#define check(good, ...) (ok(good, __VA_ARGS__) ? 1 : (printf("# " __VA_ARGS__), puts(""), 0))
+
 static const char *const mixers[] = {"e74", "e74_block", "dual_memory", "attention", "none"};
 
 /* A case of a mixer; nonzero, and a failed line, where it is none. */
@@ -24,7 +27,7 @@ static int cell_of(const char *mixer, const char *words, struct call *f, struct 
     const int e = !o || cases_one(o, words, f) || cell_read(f, 3, c);
 
     if (e) {
-        ok(0, "%s: %s", mixer, words);
+        check(0, "%s: %s", mixer, words);
         printf("# %s\n", err_text());
     }
     return e;
@@ -78,11 +81,11 @@ static void keys(void)
 {
     for (int i = 0; i < (int)COUNT(mixers); i++) {
         const struct op *o = cell_op(mixers[i]);
-        ok(o && unique(o), "%s: no two keys have one name", mixers[i]);
-        ok(o && cell_op(mixers[i]) == o && is_cell(o), "%s: one operation", mixers[i]);
-        ok(o && apply_alike(o), "%s: the task's keys apply where they do for examples", mixers[i]);
+        check(o && unique(o), "%s: no two keys have one name", mixers[i]);
+        check(o && cell_op(mixers[i]) == o && is_cell(o), "%s: one operation", mixers[i]);
+        check(o && apply_alike(o), "%s: the task's keys apply where they do for examples", mixers[i]);
     }
-    ok(!cell_op("lstm") &&
+    check(!cell_op("lstm") &&
            strstr(err_text(), "lstm: not one of e74 e74_block dual_memory attention none"),
        "an unknown mixer: %s", err_text());
 }
@@ -105,7 +108,7 @@ static void refused(void)
     for (int i = 0; i < (int)COUNT(bad); i++) {
         struct call f;
         const int e = cases_one(cell_op(bad[i].mixer), bad[i].words, &f);
-        ok(e && strstr(err_text(), bad[i].says), "refused: %s %s: %s", bad[i].mixer, bad[i].words,
+        check(e && strstr(err_text(), bad[i].says), "refused: %s %s: %s", bad[i].mixer, bad[i].words,
            e ? err_text() : "taken");
     }
 }
@@ -137,22 +140,22 @@ static void rates(void)
             rises &= u > of[i].W || r > before;
             one &= u <= of[i].W + 1 || r <= before;
         }
-        ok(rises && one && fabs(most - (of[i].U == 1 ? of[i].last : 1) * c.lr) < 1e-18 &&
+        check(rises && one && fabs(most - (of[i].U == 1 ? of[i].last : 1) * c.lr) < 1e-18 &&
                rate_at(&c, 1) > 0 && fabs(rate_at(&c, of[i].U) - of[i].last * c.lr) < 1e-18,
            "%s: up to lr, and down to %g of it", of[i].words, of[i].last);
     }
     struct call f;
     struct cell c;
     if (!cell_of("none", "schedule=cosine updates=110 warmup=10 lr=2 final=0.5", &f, &c)) {
-        ok(rate_at(&c, 5) == 1 && fabs(rate_at(&c, 60) - 1.5) < 1e-15,
+        check(rate_at(&c, 5) == 1 && fabs(rate_at(&c, 60) - 1.5) < 1e-15,
            "cosine: half way of the fall, not of the run");
         c.schedule = SCHEDULE_LINEAR;
-        ok(fabs(rate_at(&c, 35) - 1.75) < 1e-15, "linear: a quarter of the fall");
+        check(fabs(rate_at(&c, 35) - 1.75) < 1e-15, "linear: a quarter of the fall");
         c.schedule = SCHEDULE_WSD, c.decay = 20;
-        ok(rate_at(&c, 90) == 2 && fabs(rate_at(&c, 95) - 1.75) < 1e-15,
+        check(rate_at(&c, 90) == 2 && fabs(rate_at(&c, 95) - 1.75) < 1e-15,
            "wsd: a quarter of its decay");
     }
-    ok(unbias_at(0.9, 1) == 1 / (1 - 0.9) && unbias_at(0, 5) == 1,
+    check(unbias_at(0.9, 1) == 1 / (1 - 0.9) && unbias_at(0, 5) == 1,
        "the corrections of the first step, and of no memory");
 }
 
@@ -198,7 +201,7 @@ static void starts_at(const char *mixer, const char *words, const char *name, do
     double *x = start_of(&c, name, 7, &n);
     const struct moments m = x ? moments_of(x, n) : (struct moments){NAN, NAN};
     const double off = size > 0 ? 5 * size / sqrt((double)n) : 1e-7;
-    ok(fabs(m.mean - mean) <= off && fabs(m.size - size) <= off, "%s %s: %s starts at %.3g, %.3g",
+    check(fabs(m.mean - mean) <= off && fabs(m.size - size) <= off, "%s %s: %s starts at %.3g, %.3g",
        mixer, words, name, m.mean, m.size);
     free(x);
 }
@@ -239,9 +242,9 @@ static void starts(void)
     starts_at("dual_memory", "preset=e29c dim=64", "1.m.g_r", 1, 0);
     starts_at("dual_memory", "preset=e29c dim=64", "1.m.b_g", 0, 0);
     starts_at("attention", "", "1.s.w_q", 1, 0);
-    ok(same_start("nonlin=tanh", "nonlin=linear proj=full", 7, "1.m.W_k") == 1,
+    check(same_start("nonlin=tanh", "nonlin=linear proj=full", 7, "1.m.W_k") == 1,
        "weights of one name start alike in two variants");
-    ok(same_start("nonlin=tanh", "nonlin=tanh", 8, "1.m.W_k") == 0, "and not by another seed");
+    check(same_start("nonlin=tanh", "nonlin=tanh", 8, "1.m.W_k") == 0, "and not by another seed");
 }
 
 /* ---- updates ---- */
@@ -342,7 +345,7 @@ static int judged(struct by_hand *r, int n)
 
     for (int i = 0; !e && i < n; i++)
         e = update_judged(&r->u, 1, &list, &how) || update_read(&r->u, &r->v);
-    ok(!e && list.n > 50 && !verdicts_failed(&list, 0) && how.rows > 0,
+    check(!e && list.n > 50 && !verdicts_failed(&list, 0) && how.rows > 0,
        "%s: %d updates judged: %d verdicts, %d failed", r->u.b->name, n, list.n,
        verdicts_failed(&list, 0));
     print_failures(&list, e);
@@ -360,7 +363,7 @@ static void same_states(const struct backend *b, int model, const char *more,
 
     if (r && own && other && !begin(r, b, models[model].mixer, models[model].words))
         differ = update_states_differ(&r->u, own, other);
-    ok(!differ, "%s: %s: the same bits %s%s%s", b->name, models[model].mixer, what,
+    check(!differ, "%s: %s: the same bits %s%s%s", b->name, models[model].mixer, what,
        differ ? ": not in " : "", differ ? differ : "");
     if (r)
         update_close(&r->u);
@@ -382,7 +385,7 @@ static void scaled(const struct backend *b, int model)
     double *x = malloc(r->u.elements * sizeof *x), *y = malloc(r->u.elements * sizeof *y);
     e = e || update_weights(&r->u, x) || update_weights(&s->u, y);
     same = !e && same_bits(x, y, r->u.elements) && r->v.norm == s->v.norm && s->v.scale == 1024;
-    ok(same, "%s: %s: a loss that is 1024 times as large changes no bit of the weights", b->name,
+    check(same, "%s: %s: a loss that is 1024 times as large changes no bit of the weights", b->name,
        models[model].mixer);
     failed(e);
     free(x);
@@ -431,7 +434,7 @@ static void decay_alone(const struct backend *b, const char *mixer, const char *
             parts++;
             decayed += p->decays;
         }
-    ok(!e && right && decayed && decayed < parts && r->v.t == 10,
+    check(!e && right && decayed && decayed < parts && r->v.t == 10,
        "%s: %s: without a gradient %d of %d tensors decay, by %.6f, the others stay", b->name,
        mixer, decayed, parts, factor);
     failed(e);
@@ -477,7 +480,7 @@ static void known_steps(const struct backend *b, const char *words, int steps)
     e = e || update_weights(&r->u, w);
     for (int k = 0; !e && k < 2; k++)
         worst = fmax(worst, fabs(w[at[k]] - p[k]));
-    ok(!e && worst <= (b->wide == F64 ? 1e-13 : 2e-6),
+    check(!e && worst <= (b->wide == F64 ? 1e-13 : 2e-6),
        "%s: %d steps of known gradients: %.2g off: %s", b->name, steps, worst, words);
     failed(e);
     free(w);
@@ -509,7 +512,7 @@ static void rounded_masters(const struct backend *b)
     const int rounded = !e && !same_bits(w, stored, n);
     if (!e)
         values_round(b->type, w, n);
-    ok(!e && rounded == (b->type != b->wide) && same_bits(w, stored, n),
+    check(!e && rounded == (b->type != b->wide) && same_bits(w, stored, n),
        "%s: the model reads masters, rounded", b->name);
     failed(e);
     free(w);
@@ -531,12 +534,12 @@ static void overflow(const struct backend *b)
     e = e || !(before = update_state(&r->u)) || put_gradient(&r->u, INFINITY) || step(&r->u) ||
         update_read(&r->u, &r->v) || !(after = update_state(&r->u));
     const char *differ = e ? "nothing" : update_states_differ(&r->u, before, after);
-    ok(!e && scale == 65536 && r->v.scale == 32768 && r->v.skipped && r->v.u == 3 && r->v.t == 2 &&
+    check(!e && scale == 65536 && r->v.scale == 32768 && r->v.skipped && r->v.u == 3 && r->v.t == 2 &&
            r->v.good == 0 && differ && strcmp(differ, "u") == 0,
        "%s: an infinite gradient is skipped: u %lld, t %lld, the scale halves, first other: %s",
        b->name, (long long)r->v.u, (long long)r->v.t, differ ? differ : "none");
     e = e || updates(r, 1);
-    ok(!e && r->v.u == 4 && r->v.t == 3 && r->v.scale == 32768 && !r->v.skipped && r->v.good == 1 &&
+    check(!e && r->v.u == 4 && r->v.t == 3 && r->v.scale == 32768 && !r->v.skipped && r->v.good == 1 &&
            r->v.rate ==
                (b->type == F64 ? rate_at(&r->cell, 4) : (double)(float)rate_at(&r->cell, 4)),
        "%s: then it goes on, with the rate of the fourth update", b->name);
@@ -558,7 +561,7 @@ static void clipped(const struct backend *b, const char *mixer, const char *word
     for (int64_t i = 0; !e && i < r->u.elements; i++)
         sum += g[i] * g[i] / 65536.0;
     const double want = 0.01 / (sqrt(sum) + 1e-6) / 256;
-    ok(!e && sqrt(sum) > 0.02 && fabs(r->v.norm - sqrt(sum)) <= 1e-5 * sqrt(sum) &&
+    check(!e && sqrt(sum) > 0.02 && fabs(r->v.norm - sqrt(sum)) <= 1e-5 * sqrt(sum) &&
            fabs(r->v.factor - want) <= 1e-5 * want,
        "%s: %s: the norm %.5f is clipped to 0.01, behind the scale", b->name, mixer, r->v.norm);
     failed(e);
@@ -625,7 +628,7 @@ static void wrong_step(const struct backend *b)
         r->u.ran = 0; /* no recording of the right one */
         e = update_judged(&r->u, 1, &list, &how);
     }
-    ok(!e && only_failed(&list, "step", "d_1.m.W_v") && list.v[0].update == 3,
+    check(!e && only_failed(&list, "step", "d_1.m.W_v") && list.v[0].update == 3,
        "%s: a gradient of the whole model that is off by 1e-3 is seen by the step alone, in update "
        "%lld",
        b->name, list.n ? (long long)list.v[0].update : 0);
@@ -675,14 +678,14 @@ static void streams(const struct backend *b)
                 alike += x[i][k] == x[j][k];
             same |= alike > MOST / 2 + 100; /* half of the bits, and ten deviations */
         }
-    ok(!e && !same, "%s: two updates, validation, test and another seed have five streams",
+    check(!e && !same, "%s: two updates, validation, test and another seed have five streams",
        b->name);
     e = e || update_evaluate(&r->u, SPLIT_VALIDATION, 3, 20, &again);
-    ok(!e && again.loss == v.loss && again.hits == v.hits && v.targets == 400 && v.rows == 20,
+    check(!e && again.loss == v.loss && again.hits == v.hits && v.targets == 400 && v.rows == 20,
        "%s: a validation is the same whenever it comes", b->name);
     const double loss = again.loss;
     e = e || update_evaluate(&r->u, SPLIT_VALIDATION, 4, 20, &again);
-    ok(!e && again.loss != loss, "%s: and another one by another of the split's seed", b->name);
+    check(!e && again.loss != loss, "%s: and another one by another of the split's seed", b->name);
     failed(e);
     update_close(&r->u);
     update_close(&s->u);
@@ -704,7 +707,7 @@ static void evaluated(const struct backend *b)
     two = v;
     for (int i = 0; i < 10; i++)
         targets += v.targets_at[i];
-    ok(!e && v.rows == 16 && v.targets == 16 && targets == 16 && one.targets == 8 &&
+    check(!e && v.rows == 16 && v.targets == 16 && targets == 16 && one.targets == 8 &&
            one.hits <= two.hits && v.hits == v.rows_right && v.loss > 0 && v.loss != one.loss,
        "%s: 16 rows with a target each: loss %.4f, %lld hit", b->name, v.loss, (long long)v.hits);
     failed(e);
@@ -746,7 +749,7 @@ static void controls(const struct backend *b)
         const int e = run_of(b, "none", of[i].words, &c, &t, &list, &r);
         const double accuracy = e ? 0 : (double)r.test.hits / (double)r.test.targets;
         /* the first token alone tells its target */
-        ok(!e && fabs(accuracy - of[i].most) < 0.02, "%s: no mixer: accuracy %.3f of %.3f: %s",
+        check(!e && fabs(accuracy - of[i].most) < 0.02, "%s: no mixer: accuracy %.3f of %.3f: %s",
            b->name, accuracy, of[i].most, of[i].words);
         failed(e);
         trained_free(&r);
@@ -766,7 +769,7 @@ static void diverges(const struct backend *b)
                      "nonlin=linear warmup=0",
                &c, &t, &list, &r);
 
-    ok(!e && r.end == RUN_DIVERGED && r.n_skipped && r.done < 200 && r.n_validations,
+    check(!e && r.end == RUN_DIVERGED && r.n_skipped && r.done < 200 && r.n_validations,
        "%s: a rate of 1000 diverges at update %lld, %lld skipped", b->name, (long long)r.done,
        (long long)r.n_skipped);
     failed(e);

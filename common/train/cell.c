@@ -338,8 +338,8 @@ static void fill_in(struct cell_op *c)
 
 const struct op *cell_op(const char *name)
 {
-    static struct cell_op made[COUNT(mixers)];
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct cell_op cells[COUNT(mixers)];
+    static pthread_mutex_t cells_lock = PTHREAD_MUTEX_INITIALIZER;
     const struct mixer *m = mixer_find(name);
     char known[200] = "";
 
@@ -347,13 +347,13 @@ const struct op *cell_op(const char *name)
         append(known, sizeof known, " %s", mixers[i].name);
     if (!m)
         return err_null("mixer = %s: not one of%s", name, known);
-    struct cell_op *c = &made[m - mixers];
-    pthread_mutex_lock(&lock);
+    struct cell_op *c = &cells[m - mixers];
+    pthread_mutex_lock(&cells_lock);
     if (!c->mixer) {
         c->mixer = m;
         fill_in(c);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&cells_lock);
     return &c->op;
 }
 

@@ -9,6 +9,7 @@
 #include "common/call/transfer.h"
 #include "common/program/program.h"
 #include "tests/models.h"
+#include "tests/recorded.h"
 #include "tests/suite.h"
 
 /* examples/language_model.py */
@@ -70,72 +71,17 @@ static void release(struct placed *p)
 
 /* ---- times ---- */
 
-enum { TIMES = 21 };
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* The median seconds of these passes as one recording; negative: they cannot be recorded, or run. */
-static double time_of(const struct pass_of *list, int n)
-{
-    const struct timekeeping *t = &list->call->backend->machine->timing;
-    struct context *x = list->call->context;
-    double seconds[TIMES];
-    void *recorded = NULL;
-    int e = t->record(list, n, &recorded);
-
-    for (int i = 0; !e && i < 5; i++)
-        e = t->replay(x, recorded);
-    for (int i = 0; !e && i < TIMES; i++)
-        e = t->start(x) || t->replay(x, recorded) || t->stop(x, &seconds[i]);
-    if (recorded)
-        t->forget(recorded);
-    qsort(seconds, TIMES, sizeof *seconds, by_size);
-    return e ? -1 : seconds[TIMES / 2];
-}
-
-/* The sum of its calls' own times. */
-struct sum {
-    struct program_watch watch; /* the first member */
-    double seconds[N_PASSES];
-    int n, failed;
-};
-
-static int add_time(const struct program_watch *w, int i, enum pass p, int after,
-                    const struct call *f)
-{
-    struct sum *s = (struct sum *)(void *)(uintptr_t)w;
-    const struct pass_of one = {f, p};
-
-    (void)i;
-    if (!after)
-        return 0;
-    const double seconds = time_of(&one, 1);
-    s->failed |= seconds < 0;
-    s->seconds[p] += seconds;
-    s->n++;
-    return 0;
-}
-
 static void times(struct placed *p, const char *nonlin)
 {
     const struct pass_of both[] = {{&p->call, FORWARD}, {&p->call, BACKWARD}};
-    struct sum sum = {.watch = {add_time}};
     const double one = time_of(both, 2);
-    struct impl watched = *p->call.kernel;
-    struct call f = p->call;
-
-    watched.data = &sum.watch;
-    f.kernel = &watched;
-    const int e = call_pass(&f, FORWARD) || call_pass(&f, BACKWARD);
+    const struct sum_of_times sum = sum_of_calls(&p->call);
     const double all = sum.seconds[FORWARD] + sum.seconds[BACKWARD];
-    ok(!e && one > 0 && !sum.failed && one <= 1.05 * all,
+
+    ok(one > 0 && !sum.failed && one <= 1.05 * all,
        "%s: %s: one graph %.3f ms, %.3f of the sum of its %d calls' %.3f ms (%.3f + %.3f)",
-       f.backend->name, nonlin, one * 1e3, one / all, sum.n, all * 1e3, sum.seconds[FORWARD] * 1e3,
-       sum.seconds[BACKWARD] * 1e3);
+       p->call.backend->name, nonlin, one * 1e3, one / all, sum.n, all * 1e3,
+       sum.seconds[FORWARD] * 1e3, sum.seconds[BACKWARD] * 1e3);
 }
 
 /* ---- bits ---- */

@@ -83,11 +83,12 @@ static void keys(void)
         const struct op *o = cell_op(mixers[i]);
         check(o && unique(o), "%s: no two keys have one name", mixers[i]);
         check(o && cell_op(mixers[i]) == o && is_cell(o), "%s: one operation", mixers[i]);
-        check(o && apply_alike(o), "%s: the task's keys apply where they do for examples", mixers[i]);
+        check(o && apply_alike(o), "%s: the task's keys apply where they do for examples",
+              mixers[i]);
     }
     check(!cell_op("lstm") &&
-           strstr(err_text(), "lstm: not one of e74 e74_block dual_memory attention none"),
-       "an unknown mixer: %s", err_text());
+              strstr(err_text(), "lstm: not one of e74 e74_block dual_memory attention none"),
+          "an unknown mixer: %s", err_text());
 }
 
 static void refused(void)
@@ -108,8 +109,8 @@ static void refused(void)
     for (int i = 0; i < (int)COUNT(bad); i++) {
         struct call f;
         const int e = cases_one(cell_op(bad[i].mixer), bad[i].words, &f);
-        check(e && strstr(err_text(), bad[i].says), "refused: %s %s: %s", bad[i].mixer, bad[i].words,
-           e ? err_text() : "taken");
+        check(e && strstr(err_text(), bad[i].says), "refused: %s %s: %s", bad[i].mixer,
+              bad[i].words, e ? err_text() : "taken");
     }
 }
 
@@ -141,22 +142,22 @@ static void rates(void)
             one &= u <= of[i].W + 1 || r <= before;
         }
         check(rises && one && fabs(most - (of[i].U == 1 ? of[i].last : 1) * c.lr) < 1e-18 &&
-               rate_at(&c, 1) > 0 && fabs(rate_at(&c, of[i].U) - of[i].last * c.lr) < 1e-18,
-           "%s: up to lr, and down to %g of it", of[i].words, of[i].last);
+                  rate_at(&c, 1) > 0 && fabs(rate_at(&c, of[i].U) - of[i].last * c.lr) < 1e-18,
+              "%s: up to lr, and down to %g of it", of[i].words, of[i].last);
     }
     struct call f;
     struct cell c;
     if (!cell_of("none", "schedule=cosine updates=110 warmup=10 lr=2 final=0.5", &f, &c)) {
         check(rate_at(&c, 5) == 1 && fabs(rate_at(&c, 60) - 1.5) < 1e-15,
-           "cosine: half way of the fall, not of the run");
+              "cosine: half way of the fall, not of the run");
         c.schedule = SCHEDULE_LINEAR;
         check(fabs(rate_at(&c, 35) - 1.75) < 1e-15, "linear: a quarter of the fall");
         c.schedule = SCHEDULE_WSD, c.decay = 20;
         check(rate_at(&c, 90) == 2 && fabs(rate_at(&c, 95) - 1.75) < 1e-15,
-           "wsd: a quarter of its decay");
+              "wsd: a quarter of its decay");
     }
     check(unbias_at(0.9, 1) == 1 / (1 - 0.9) && unbias_at(0, 5) == 1,
-       "the corrections of the first step, and of no memory");
+          "the corrections of the first step, and of no memory");
 }
 
 /* ---- starts ---- */
@@ -201,8 +202,8 @@ static void starts_at(const char *mixer, const char *words, const char *name, do
     double *x = start_of(&c, name, 7, &n);
     const struct moments m = x ? moments_of(x, n) : (struct moments){NAN, NAN};
     const double off = size > 0 ? 5 * size / sqrt((double)n) : 1e-7;
-    check(fabs(m.mean - mean) <= off && fabs(m.size - size) <= off, "%s %s: %s starts at %.3g, %.3g",
-       mixer, words, name, m.mean, m.size);
+    check(fabs(m.mean - mean) <= off && fabs(m.size - size) <= off,
+          "%s %s: %s starts at %.3g, %.3g", mixer, words, name, m.mean, m.size);
     free(x);
 }
 
@@ -243,7 +244,7 @@ static void starts(void)
     starts_at("dual_memory", "preset=e29c dim=64", "1.m.b_g", 0, 0);
     starts_at("attention", "", "1.s.w_q", 1, 0);
     check(same_start("nonlin=tanh", "nonlin=linear proj=full", 7, "1.m.W_k") == 1,
-       "weights of one name start alike in two variants");
+          "weights of one name start alike in two variants");
     check(same_start("nonlin=tanh", "nonlin=tanh", 8, "1.m.W_k") == 0, "and not by another seed");
 }
 
@@ -346,8 +347,8 @@ static int judged(struct by_hand *r, int n)
     for (int i = 0; !e && i < n; i++)
         e = update_judged(&r->u, 1, &list, &how) || update_read(&r->u, &r->v);
     check(!e && list.n > 50 && !verdicts_failed(&list, 0) && how.rows > 0,
-       "%s: %d updates judged: %d verdicts, %d failed", r->u.b->name, n, list.n,
-       verdicts_failed(&list, 0));
+          "%s: %d updates judged: %d verdicts, %d failed", r->u.b->name, n, list.n,
+          verdicts_failed(&list, 0));
     print_failures(&list, e);
     verdicts_free(&list);
     return e;
@@ -364,7 +365,7 @@ static void same_states(const struct backend *b, int model, const char *more,
     if (r && own && other && !begin(r, b, models[model].mixer, models[model].words))
         differ = update_states_differ(&r->u, own, other);
     check(!differ, "%s: %s: the same bits %s%s%s", b->name, models[model].mixer, what,
-       differ ? ": not in " : "", differ ? differ : "");
+          differ ? ": not in " : "", differ ? differ : "");
     if (r)
         update_close(&r->u);
     free(r);
@@ -386,7 +387,7 @@ static void scaled(const struct backend *b, int model)
     e = e || update_weights(&r->u, x) || update_weights(&s->u, y);
     same = !e && same_bits(x, y, r->u.elements) && r->v.norm == s->v.norm && s->v.scale == 1024;
     check(same, "%s: %s: a loss that is 1024 times as large changes no bit of the weights", b->name,
-       models[model].mixer);
+          models[model].mixer);
     failed(e);
     free(x);
     free(y);
@@ -435,8 +436,8 @@ static void decay_alone(const struct backend *b, const char *mixer, const char *
             decayed += p->decays;
         }
     check(!e && right && decayed && decayed < parts && r->v.t == 10,
-       "%s: %s: without a gradient %d of %d tensors decay, by %.6f, the others stay", b->name,
-       mixer, decayed, parts, factor);
+          "%s: %s: without a gradient %d of %d tensors decay, by %.6f, the others stay", b->name,
+          mixer, decayed, parts, factor);
     failed(e);
     free(before);
     free(after);
@@ -481,7 +482,7 @@ static void known_steps(const struct backend *b, const char *words, int steps)
     for (int k = 0; !e && k < 2; k++)
         worst = fmax(worst, fabs(w[at[k]] - p[k]));
     check(!e && worst <= (b->wide == F64 ? 1e-13 : 2e-6),
-       "%s: %d steps of known gradients: %.2g off: %s", b->name, steps, worst, words);
+          "%s: %d steps of known gradients: %.2g off: %s", b->name, steps, worst, words);
     failed(e);
     free(w);
     free(g);
@@ -513,7 +514,7 @@ static void rounded_masters(const struct backend *b)
     if (!e)
         values_round(b->type, w, n);
     check(!e && rounded == (b->type != b->wide) && same_bits(w, stored, n),
-       "%s: the model reads masters, rounded", b->name);
+          "%s: the model reads masters, rounded", b->name);
     failed(e);
     free(w);
     free(stored);
@@ -534,15 +535,16 @@ static void overflow(const struct backend *b)
     e = e || !(before = update_state(&r->u)) || put_gradient(&r->u, INFINITY) || step(&r->u) ||
         update_read(&r->u, &r->v) || !(after = update_state(&r->u));
     const char *differ = e ? "nothing" : update_states_differ(&r->u, before, after);
-    check(!e && scale == 65536 && r->v.scale == 32768 && r->v.skipped && r->v.u == 3 && r->v.t == 2 &&
-           r->v.good == 0 && differ && strcmp(differ, "u") == 0,
-       "%s: an infinite gradient is skipped: u %lld, t %lld, the scale halves, first other: %s",
-       b->name, (long long)r->v.u, (long long)r->v.t, differ ? differ : "none");
+    check(!e && scale == 65536 && r->v.scale == 32768 && r->v.skipped && r->v.u == 3 &&
+              r->v.t == 2 && r->v.good == 0 && differ && strcmp(differ, "u") == 0,
+          "%s: an infinite gradient is skipped: u %lld, t %lld, the scale halves, first other: %s",
+          b->name, (long long)r->v.u, (long long)r->v.t, differ ? differ : "none");
     e = e || updates(r, 1);
-    check(!e && r->v.u == 4 && r->v.t == 3 && r->v.scale == 32768 && !r->v.skipped && r->v.good == 1 &&
-           r->v.rate ==
-               (b->type == F64 ? rate_at(&r->cell, 4) : (double)(float)rate_at(&r->cell, 4)),
-       "%s: then it goes on, with the rate of the fourth update", b->name);
+    check(!e && r->v.u == 4 && r->v.t == 3 && r->v.scale == 32768 && !r->v.skipped &&
+              r->v.good == 1 &&
+              r->v.rate ==
+                  (b->type == F64 ? rate_at(&r->cell, 4) : (double)(float)rate_at(&r->cell, 4)),
+          "%s: then it goes on, with the rate of the fourth update", b->name);
     failed(e);
     free(before);
     free(after);
@@ -562,8 +564,8 @@ static void clipped(const struct backend *b, const char *mixer, const char *word
         sum += g[i] * g[i] / 65536.0;
     const double want = 0.01 / (sqrt(sum) + 1e-6) / 256;
     check(!e && sqrt(sum) > 0.02 && fabs(r->v.norm - sqrt(sum)) <= 1e-5 * sqrt(sum) &&
-           fabs(r->v.factor - want) <= 1e-5 * want,
-       "%s: %s: the norm %.5f is clipped to 0.01, behind the scale", b->name, mixer, r->v.norm);
+              fabs(r->v.factor - want) <= 1e-5 * want,
+          "%s: %s: the norm %.5f is clipped to 0.01, behind the scale", b->name, mixer, r->v.norm);
     failed(e);
     free(g);
     update_close(&r->u);
@@ -629,9 +631,10 @@ static void wrong_step(const struct backend *b)
         e = update_judged(&r->u, 1, &list, &how);
     }
     check(!e && only_failed(&list, "step", "d_1.m.W_v") && list.v[0].update == 3,
-       "%s: a gradient of the whole model that is off by 1e-3 is seen by the step alone, in update "
-       "%lld",
-       b->name, list.n ? (long long)list.v[0].update : 0);
+          "%s: a gradient of the whole model that is off by 1e-3 is seen by the step alone, in "
+          "update "
+          "%lld",
+          b->name, list.n ? (long long)list.v[0].update : 0);
     if (e || !only_failed(&list, "step", "d_1.m.W_v"))
         print_failures(&list, e);
     verdicts_free(&list);
@@ -679,10 +682,10 @@ static void streams(const struct backend *b)
             same |= alike > MOST / 2 + 100; /* half of the bits, and ten deviations */
         }
     check(!e && !same, "%s: two updates, validation, test and another seed have five streams",
-       b->name);
+          b->name);
     e = e || update_evaluate(&r->u, SPLIT_VALIDATION, 3, 20, &again);
     check(!e && again.loss == v.loss && again.hits == v.hits && v.targets == 400 && v.rows == 20,
-       "%s: a validation is the same whenever it comes", b->name);
+          "%s: a validation is the same whenever it comes", b->name);
     const double loss = again.loss;
     e = e || update_evaluate(&r->u, SPLIT_VALIDATION, 4, 20, &again);
     check(!e && again.loss != loss, "%s: and another one by another of the split's seed", b->name);
@@ -708,8 +711,9 @@ static void evaluated(const struct backend *b)
     for (int i = 0; i < 10; i++)
         targets += v.targets_at[i];
     check(!e && v.rows == 16 && v.targets == 16 && targets == 16 && one.targets == 8 &&
-           one.hits <= two.hits && v.hits == v.rows_right && v.loss > 0 && v.loss != one.loss,
-       "%s: 16 rows with a target each: loss %.4f, %lld hit", b->name, v.loss, (long long)v.hits);
+              one.hits <= two.hits && v.hits == v.rows_right && v.loss > 0 && v.loss != one.loss,
+          "%s: 16 rows with a target each: loss %.4f, %lld hit", b->name, v.loss,
+          (long long)v.hits);
     failed(e);
     update_close(&r->u);
     free(r);
@@ -750,7 +754,7 @@ static void controls(const struct backend *b)
         const double accuracy = e ? 0 : (double)r.test.hits / (double)r.test.targets;
         /* the first token alone tells its target */
         check(!e && fabs(accuracy - of[i].most) < 0.02, "%s: no mixer: accuracy %.3f of %.3f: %s",
-           b->name, accuracy, of[i].most, of[i].words);
+              b->name, accuracy, of[i].most, of[i].words);
         failed(e);
         trained_free(&r);
         verdicts_free(&list);
@@ -770,8 +774,8 @@ static void diverges(const struct backend *b)
                &c, &t, &list, &r);
 
     check(!e && r.end == RUN_DIVERGED && r.n_skipped && r.done < 200 && r.n_validations,
-       "%s: a rate of 1000 diverges at update %lld, %lld skipped", b->name, (long long)r.done,
-       (long long)r.n_skipped);
+          "%s: a rate of 1000 diverges at update %lld, %lld skipped", b->name, (long long)r.done,
+          (long long)r.n_skipped);
     failed(e);
     trained_free(&r);
     verdicts_free(&list);
@@ -782,7 +786,7 @@ static void on_backend(const struct backend *b)
     const char *why = backend_unavailable(here(), b);
 
     if (why) {
-        skip("%s: updates # %s", b->name, why);
+        skip(why, "%s: updates", b->name);
         return;
     }
     for (int i = 0; i < (int)COUNT(models); i++) {

@@ -760,7 +760,7 @@ static unsigned char *sample(size_t *n)
 }
 
 /* The most targets of the batch that is there that a function of the current token alone can hit. */
-static int64_t told_by_token(struct update *u, int64_t *targets)
+static int64_t known_from_token(struct update *u, int64_t *targets)
 {
     enum { MOST = 300 };
     const struct call *f = &u->call[UPDATE_BATCH];
@@ -820,7 +820,7 @@ static void controls(const struct backend *b)
             update_open(&r->u, &r->cell, b, context_of(here(), b), 3, corpus) ||
             updates(r, (int)r->cell.updates) || update_evaluate(&r->u, SPLIT_TEST, 1, 1, &v);
         if (!e)
-            best = told_by_token(&r->u, &targets);
+            best = known_from_token(&r->u, &targets);
         const double accuracy = (double)v.hits / (double)targets,
                      most = (double)best / (double)targets;
         check(!e && targets == v.targets && accuracy <= most && accuracy >= most - of[i].less,

@@ -103,7 +103,7 @@ static void refused(void)
                {"e74", "task=copy length=8", "steps = 8"},
                {"e74", "task=mqar length=8", "steps = 8"},
                {"e74", "state=blockdiag n_state=16 block_size=3", "model:"},
-               {"e74", "task=bytes length=500", "10000"},
+               {"e74", "task=bytes length=200", "8200"},
                {"dual_memory", "tape=each", "needs its M0"},
                {"attention", "dim=7", "model:"}};
 

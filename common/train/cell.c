@@ -603,6 +603,9 @@ static void read_train(const struct call *f, struct cell *to)
     to->parity_every = or_share(dim_of(f, at + CELL_PARITY_EVERY), to->updates, 10);
 }
 
+/* A twentieth of the corpus has two sequences and the byte behind: the first is not used (examples.h). */
+enum { HELD_OUT_LENGTHS = 41 };
+
 static int check(const struct call *f, const struct cell *c)
 {
     const struct cell_op *o = cell_of(f->op);
@@ -615,9 +618,11 @@ static int check(const struct call *f, const struct cell *c)
     if (c->until > c->updates)
         return err_set("until = %lld: there are %lld updates", (long long)c->until,
                        (long long)c->updates);
-    if (cell_has_corpus(f) && corpus < 20 * length)
-        return err_set("the corpus has %lld bytes: length = %lld needs 20 times as many, %lld",
-                       corpus, length, 20 * length);
+    if (cell_has_corpus(f) && corpus < HELD_OUT_LENGTHS * length)
+        return err_set("the corpus has %lld bytes: length = %lld needs %d times as many, %lld, "
+                       "since a twentieth is "
+                       "for validation and another for the test",
+                       corpus, length, HELD_OUT_LENGTHS, HELD_OUT_LENGTHS * length);
     if (f->choice[o->model + CELL_HEAD] == HEAD_TIED &&
         cell_classes(&c->batch) != cell_vocabulary(&c->batch))
         return err_set("head = tied: the task has %lld classes, and tokens of a vocabulary of %lld",

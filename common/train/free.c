@@ -20,8 +20,8 @@ struct free_run {
     struct update u[RUNS];
     int over; /* no further updates are compared */
     int64_t updates;
-    double began, largest; /* of the references' distances */
-    double error, bound;   /* where error / bound was the largest */
+    double seconds, largest; /* that the references took; of their distances */
+    double error, bound;     /* where error / bound was the largest */
     int64_t worst;
     const struct impl *kernel; /* of the run's model */
 };
@@ -61,13 +61,20 @@ struct free_run *free_run_begin(const struct training *t, const struct update *o
     return NULL;
 }
 
-static void compare(struct free_run *f, const struct update_values *now, const double loss[RUNS])
+/* The largest distance of the references until now; one rounding of the loss at the least, which they may not have met
+ * as yet. */
+static double reach(const struct free_run *f, const double loss[RUNS])
 {
-    const double own = loss[OWN];
+    const double own = loss[OWN], rounding = types[f->t->backend->wide].unit * fabs(own);
+    const double now = fmax(fabs(loss[YARD] - own), fabs(loss[OFF] - own));
+    return fmax(fmax(f->largest, rounding), now);
+}
 
-    f->largest = fmax(f->largest, fmax(fabs(loss[YARD] - own), fabs(loss[OFF] - own)));
-    f->updates = now->u;
+static void compare(struct free_run *f, const struct update_values *now, double own)
+{
     const double error = fabs(now->loss - own), bound = TIMES * f->largest;
+
+    f->updates = now->u;
     if (f->error < 0 || error * f->bound > f->error * bound || !isfinite(error)) {
         f->error = error;
         f->bound = bound;
@@ -88,15 +95,15 @@ int free_run_step(struct free_run *f, const struct update_values *now)
             return -1;
         loss[i] = v.loss;
     }
-    f->began += seconds_now() - began;
-    const double largest =
-        fmax(f->largest, fmax(fabs(loss[YARD] - loss[OWN]), fabs(loss[OFF] - loss[OWN])));
+    f->seconds += seconds_now() - began;
+    const double largest = reach(f, loss);
     if (TIMES * largest > MOST_PART * fabs(loss[OWN]) || !isfinite(largest)) {
         f->over = 1;
         return 0;
     }
-    compare(f, now, loss);
-    f->over = f->began > MOST_SECONDS;
+    f->largest = largest;
+    compare(f, now, loss[OWN]);
+    f->over = f->seconds > MOST_SECONDS;
     return 0;
 }
 

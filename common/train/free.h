@@ -2,8 +2,8 @@
  * run's loss must stay near its own.
  *
  * Runs that differ in one rounding part for good after some updates.  So the distance allowed at an update is 8 times the
- * largest until then of the yardstick's run from the oracle's, and of the oracle's own from one that starts a rounding
- * off; it ends where that passes 1 % of the loss, or after 50 updates, or where the oracle has had its time. */
+ * largest until then of the yardstick's run from the oracle's, of the oracle's own from one that starts a rounding off, and
+ * of one rounding of the loss; it ends where that passes 1 % of the loss, or after 50 updates, or where the oracle has had its time. */
 #ifndef TRAIN_FREE_H
 #define TRAIN_FREE_H
 

@@ -697,7 +697,8 @@ static void streams(const struct backend *b)
     free(s);
 }
 
-/* Of rows with one target each the loss is the mean over the targets, and all rows of several batches count. */
+/* Of rows with one target each the loss is the mean over the targets, near chance's log 2, and all rows of several
+ * batches count. */
 static void evaluated(const struct backend *b)
 {
     struct by_hand *r = malloc(sizeof *r);
@@ -712,8 +713,8 @@ static void evaluated(const struct backend *b)
     for (int i = 0; i < 10; i++)
         targets += v.targets_at[i];
     check(!e && v.rows == 16 && v.targets == 16 && targets == 16 && one.targets == 8 &&
-              one.hits <= two.hits && v.hits == v.rows_right && v.loss > 0.5 * one.loss &&
-              v.loss < 2 * one.loss && v.loss != one.loss,
+              one.hits <= two.hits && v.hits == v.rows_right && v.loss > 0.3 && v.loss < 3 &&
+              v.loss != one.loss,
           "%s: 16 rows with a target each: loss %.4f, %lld hit", b->name, v.loss,
           (long long)v.hits);
     failed(e);

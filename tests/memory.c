@@ -137,8 +137,7 @@ static void measure_kernel(const struct run *c, struct tensors *t)
     double slack = 0.02 * (double)predicted;
     int alone = device->machine->memory.left(context_of(here(), device)) == before;
     int near = off > -slack && off < slack + (emulated(device) ? 0 : PAGE);
-    /* Other programs may allocate and free memory; check-gpu runs one suite at a time. */
-    if (!e && !(alone && near) && !getenv("CHECK_GPU") && !emulated(device)) {
+    if (!e && !(alone && near) && others_may_use(device)) {
         skip("others may use the device meanwhile", "%s %s %s %s%s", device->name,
              c->call.kernel->name, c->call.op->name, text, place);
         return;

@@ -173,10 +173,15 @@ cat >few.ini <<END
 judge = sampled
 repeats = 0
 [trial]
+op = layernorm
+rows = 200
+columns = 70
+dtype = fp32
+[trial]
 op = softmax
 rows = 200
 columns = 70
-dtype = fp32, bf16
+dtype = bf16
 [trial]
 op = e74_cell
 state = diagonal

@@ -174,7 +174,7 @@ static void values(void)
             "t.ini:5: checks = all: not one of differences parity properties power none\n"
             "t.ini:6: directions = 65: must be 1 to 64\n"
             "t.ini:7: repeats = 1001: must be 0 to 1000\n"
-            "t.ini:8: save = some: not one of all outputs none\n"
+            "t.ini:8: save = some: not one of all outputs none final\n"
             "t.ini:9: compress = 1.5: not a whole number in decimal digits\n"
             "t.ini:10: device = cuda: not a whole number in decimal digits\n");
     refused("checks and repeats where times are measured",
@@ -182,7 +182,7 @@ static void values(void)
             "t.ini:3: checks: measure = time makes none but parity\n"
             "t.ini:4: repeats = 0: measure = time needs timed runs\n");
     refused("measure", "[experiment]\nmeasure = speed\n" LINEAR,
-            "t.ini:2: measure = speed: not one of check time crossover\n");
+            "t.ini:2: measure = speed: not one of check time crossover train\n");
     refused("seed", LINEAR "seed = 18446744073709551616, 0x1\n",
             "t.ini:3: seed = 18446744073709551616: must be 0 to 18446744073709551615\n"
             "t.ini:3: seed = 0x1: not a whole number in decimal digits\n");

@@ -375,6 +375,13 @@ static inline int emulated(const struct backend *b)
     return strncmp(backend_device(here(), b), "emulated", strlen("emulated")) == 0;
 }
 
+/* Others may use the device of this backend meanwhile: they take time and memory.  `make check-gpu` runs the suites that
+ * look at these one at a time. */
+static inline int others_may_use(const struct backend *b)
+{
+    return b->machine->timing.record && !getenv("CHECK_GPU") && !emulated(b);
+}
+
 /* All tests of a backend's kernels for an operation. */
 static inline void judge_op(const struct op *o, const struct backend *b)
 {

@@ -43,7 +43,8 @@ def _function(name: str) -> Callable[..., Any]:
     n = len(outputs)
     result = namedtuple(f"{name}_outputs", outputs)  # type: ignore[misc]
     # attention's bias is a choice and a tensor: a tensor means that it is given in full
-    both = {p.name: p.choices[-1] for p in _table.parameters(name) if p.name in inputs}
+    both = {p.name: p.choices[-1] for p in _table.parameters(name)
+            if p.name in inputs and p.choices}
 
     def function(*, out: Any = None, **arguments: Any) -> Any:
         given = [None if isinstance(arguments.get(n), str) else arguments.pop(n, None)

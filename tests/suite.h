@@ -4,6 +4,7 @@
 #define SUITE_H
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/err.h"

@@ -1,13 +1,29 @@
 #!/bin/sh
 # measure = train as a user runs it: the first lines of doc/training.md, plans, dumps, the page, messages.
-# TAP on stdout.  $srcdir, $PYTHON and $NVCC come from the Makefile.
+# TAP on stdout.  $srcdir, $PYTHON and $NVCC come from the Makefile.  In a build without CUDA a run that learns is the
+# first; where there is a GPU, or an emulated one, it is judged.
 . "${srcdir:-.}/tests/runner_tap.sh"
 
 small="width=8 batch=4 length=6 updates=12 n_state=4 eval_rows=8 lr=1e-2"
 
+# run_on BACKEND TASK [LINE]: a short run there that keeps its first batches.
+run_on() {
+    type=fp32
+    [ "$1" = gpu_bf16 ] && type=bf16
+    printf '%s\n' "[experiment]" "measure = train" "backends = $1" "save = final" "[trial]" "op = train" "mixer = e74" \
+        "task = $2" "width = 8" "batch = 4" "length = 7" "updates = 6" "n_state = 4" "eval_rows = 8" "dtype = $type" "$3" >"$1.$2.ini"
+    "$run" "$1.$2.ini" --force >out 2>err
+}
+
 # ---- a run ----
 
-if [ -z "$NVCC" ]; then
+gpus=
+for gpu in gpu32 gpu_bf16; do
+    if [ -n "$NVCC" ] && run_on $gpu word; then
+        gpus="$gpus $gpu"
+    fi
+done
+if [ -z "$gpus" ]; then
     does "parity is learned" 0 "^   1  ref32 .* 1\.0000 *1\.0000 .* done" "$run" -t "train mixer=e74 proj=full z_mod=row \
         n_state=16 width=32 task=parity length=32 lr=1e-2 updates=100 batch=64" -o parity.h5
     cp out said
@@ -53,6 +69,37 @@ PYTHON
     ok $? "the same seed twice: all datasets have the same bits"
 else
     skip "the same seed twice: all datasets have the same bits" "no h5py"
+fi
+
+# ---- the same batches everywhere ----
+
+if "$PYTHON" -c 'import h5py' 2>err; then
+    for task in parity counter word copy mqar bytes; do
+        line=
+        [ $task = bytes ] && line="file = $srcdir/README.md"
+        [ $task = mqar ] && line="pairs = 1"
+        [ $task = counter ] && line="supervise = last"
+        for backend in ref32 ref64 $gpus; do
+            run_on $backend $task "$line" || cat err
+        done
+        "$PYTHON" - $task ref32 ref64 $gpus >out 2>err <<'PYTHON'
+import sys
+import h5py
+import numpy as np
+task, *names = sys.argv[1:]
+runs = [h5py.File(f"{name}.{task}.h5")["trial/0001"] for name in names]
+first = runs[0]["batch"]
+assert first["token"].shape == (5, 7, 4) and len(np.unique(first["token"][()])) > 1
+for name, r in zip(names, runs):
+    assert list(r["batch"]) == list(first), name
+    for of in first:
+        assert np.array_equal(first[of][()], r["batch"][of][()]), (name, of)
+assert np.any(first["token"][0] != first["token"][1])
+PYTHON
+        ok $? "$task: the first batches are the same on ref32, ref64$gpus"
+    done
+else
+    skip "the first batches are the same" "no h5py"
 fi
 
 # ---- plans ----

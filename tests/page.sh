@@ -192,6 +192,10 @@ ok 'a page compares settings as --summary does' page seeds.html 'compared("seeds
 ok 'with a figure for each time' page seeds.html \
     '4 < source.count("aria-label=\"mean time") == len(list(csv.DictReader(open("seeds.csv", newline=""))))'
 ok 'on one axis' page seeds.html 'text.count("on a logarithmic axis from") == 2 and "mean ± standard deviation over seed" in text'
+"$program" -t 'e74 proj=no_z,full steps=2 batch=1 dim=3 n_state=4 checks=none repeats=0' -o lacks.h5 >out 2>&1
+"$program" --report lacks.h5 >out 2>&1
+ok 'a setting that some trials lack, and that is one in all others, is no column' page lacks.html \
+    '"<code>z_act=linear</code>" in source and ">proj</th>" in source and ">z_act</th>" not in source'
 "$program" -t 'softmax rows=3 columns=5 repeats=1' -o one.h5 >out 2>&1
 "$program" --report one.h5 >out 2>&1
 ok 'one trial is compared with none' page one.html '"Settings compared" not in text'

@@ -71,6 +71,16 @@ static unsigned char *copied_bytes(const unsigned char *b, int64_t n, int *full)
     return copy;
 }
 
+int tensors_get(const struct tensors *t, const struct call *placed, int i, int grad)
+{
+    const void *there = (grad ? placed->grad : placed->arg)[i];
+    void *to = tensors_values(t, i, grad);
+
+    return there && to
+               ? transfer_get(placed, call_type(placed, i, grad), to, there, op_count(placed, i))
+               : 0;
+}
+
 struct tensors *tensors_given(const struct call *f, const struct tensors *t)
 {
     const struct op *o = f->op;

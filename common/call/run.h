@@ -25,6 +25,10 @@ static inline void *tensors_values(const struct tensors *t, int i, int grad)
 {
     return grad ? t->g[i] : t->b[i] ? (void *)t->b[i] : t->x[i];
 }
+/* Gets the values of argument i, or its gradient, from where a placed call has them; nothing where one of the two has
+ * none.  Nonzero after err_set(). */
+int tensors_get(const struct tensors *t, const struct call *placed, int i, int grad);
+
 /* The bytes of one of its elements on the host. */
 static inline size_t tensors_each(const struct call *f, int i)
 {

@@ -236,15 +236,6 @@ static int finish(struct calls *c, struct seen *s)
     return e;
 }
 
-/* The values of a tensor, or of its gradient, from where the call has it. */
-static int see(const struct call *f, int arg, int grad, struct tensors *t)
-{
-    const void *there = (grad ? f->grad : f->arg)[arg];
-    void *to = tensors_values(t, arg, grad);
-
-    return there && to ? transfer_get(f, call_type(f, arg, grad), to, there, op_count(f, arg)) : 0;
-}
-
 /* What a pass has made. */
 static int see_results(struct seen *s, const struct call *f, int grads)
 {
@@ -252,7 +243,7 @@ static int see_results(struct seen *s, const struct call *f, int grads)
 
     FOR_RESULTS (f, i, grad)
         if (!e && grad == grads && (grad ? f->grad : f->arg)[i]) {
-            e = see(f, i, grad, s->t);
+            e = tensors_get(s->t, f, i, grad);
             results_add(&s->there, i, grad);
         }
     return e;
@@ -269,7 +260,7 @@ static int first_forward(struct calls *c, struct seen *s, int i, const struct ca
         return -1;
     for (int k = 0; !e && k < f->op->n_args; k++)
         if (f->op->arg[k].flags & IN)
-            e = see(f, k, 0, s->t);
+            e = tensors_get(s->t, f, k, 0);
     e = e || see_results(s, f, 0);
     return e || program_call_backs(c->f->op, i) ? e : finish(c, s);
 }
@@ -283,7 +274,7 @@ static int still(struct calls *c, const struct seen *s, const struct call *f, in
     int e = !values ? err_set("no memory for %s", f->op->arg[arg].name) : 0;
 
     *(s->t->b[arg] ? (void **)&now.b[arg] : (void **)&now.x[arg]) = values;
-    e = e || see(f, arg, 0, &now);
+    e = e || tensors_get(&now, f, arg, 0);
     const struct tensor_pair pair = tensor_pair(&s->call, arg, 0, &now, s->t);
     e = e || check_same(s->name, &pair, c->list);
     free(values);
@@ -311,7 +302,7 @@ static int before_backward(struct calls *c, struct seen *s, const struct call *f
         if (f->arg[i] && tensors_values(s->t, i, 0) && op_read_back(f, i))
             e = still(c, s, f, i);
         if (!e && f->op->arg[i].flags & OUT && f->op->arg[i].flags & DIFF)
-            e = see(f, i, 1, s->t);
+            e = tensors_get(s->t, f, i, 1);
         if (!e && call_accumulates(f, i))
             e = transfer_get(f, call_type(f, i, 1), s->t->g0[i], f->grad[i], op_count(f, i));
     }

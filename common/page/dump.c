@@ -236,13 +236,26 @@ const char *page_setting(const struct page_trial *t, const char *key)
     return "";
 }
 
+const char *page_group_setting(const struct page_dump *d, const struct page_group *g,
+                               const char *key)
+{
+    const char *value = "";
+
+    for (int i = 0; !*value && i < g->n; i++)
+        value = page_setting(&d->trial[g->trial[i]], key);
+    return value;
+}
+
+/* One value in all trials that have it. */
 static int is_constant(const struct page_dump *d, const struct page_group *g, const char *key)
 {
-    const char *value = page_setting(&d->trial[g->trial[0]], key);
+    const char *value = page_group_setting(d, g, key);
 
-    for (int i = 1; i < g->n; i++)
-        if (strcmp(page_setting(&d->trial[g->trial[i]], key), value) != 0)
+    for (int i = 0; i < g->n; i++) {
+        const char *own = page_setting(&d->trial[g->trial[i]], key);
+        if (*own && strcmp(own, value) != 0)
             return 0;
+    }
     return 1;
 }
 

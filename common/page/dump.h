@@ -80,6 +80,9 @@ void page_dump_free(struct page_dump *d);
 
 /* The value of a trial's setting; "" where it has none. */
 const char *page_setting(const struct page_trial *t, const char *key);
+/* The value in the first trial of a group that has it; "" where none has. */
+const char *page_group_setting(const struct page_dump *d, const struct page_group *g,
+                               const char *key);
 
 /* Is the key one of the list of n? */
 int page_has_key(const char *const *list, int n, const char *key);

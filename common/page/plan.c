@@ -23,7 +23,7 @@ static void constants(FILE *to, const struct page_dump *d, const struct page_gro
         fputs(k ? " <code>" : "<code>", to);
         html_text(to, g->constant[k]);
         fputc('=', to);
-        html_text(to, page_setting(&d->trial[g->trial[0]], g->constant[k]));
+        html_text(to, page_group_setting(d, g, g->constant[k]));
         fputs("</code>", to);
     }
     fputs("</p>\n", to);

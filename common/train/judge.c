@@ -27,14 +27,6 @@ static const char *const names[UPDATE_CALLS] = {
 
 /* ---- tensors of a placed call ---- */
 
-static int get(const struct call *f, int arg, int grad, struct tensors *t)
-{
-    const void *there = (grad ? f->grad : f->arg)[arg];
-    void *to = tensors_values(t, arg, grad);
-
-    return there && to ? transfer_get(f, call_type(f, arg, grad), to, there, op_count(f, arg)) : 0;
-}
-
 /* Its inputs, and the gradients of its outputs; NULL after err_set(). */
 static struct tensors *get_inputs(const struct call *f)
 {
@@ -42,7 +34,7 @@ static struct tensors *get_inputs(const struct call *f)
     int e = 0;
 
     for (int i = 0; t && !e && i < f->op->n_args; i++)
-        e = f->op->arg[i].flags & IN ? get(f, i, 0, t) : get(f, i, 1, t);
+        e = f->op->arg[i].flags & IN ? tensors_get(t, f, i, 0) : tensors_get(t, f, i, 1);
     if (!e)
         return t;
     tensors_free(t);
@@ -55,7 +47,7 @@ static int get_results(const struct call *f, const struct results *only, struct 
 
     FOR_RESULTS (f, i, grad)
         if (!e && results_have(only, i, grad))
-            e = get(f, i, grad, t);
+            e = tensors_get(t, f, i, grad);
     return e;
 }
 

@@ -62,6 +62,9 @@ cross_entropy rows=64 vocabulary=1000
 cross_entropy rows=64 vocabulary=100 label_smoothing=0.1
 accuracy rows=64 vocabulary=10
 schedule updates=100
+examples task=word steps=20 batch=8
+examples task=mqar steps=32 batch=8
+examples task=bytes steps=20 batch=8 corpus=2000
 embedding rows=64 vocabulary=50 width=40
 adamw parameters=5000 tensors=1
 adamw parameters=5000 tensors=1 step=1000 master=yes

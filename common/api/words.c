@@ -29,7 +29,7 @@ static int plan_of(const char *words, int elsewhere, struct trial *trial)
         err_set("%s", strncmp(text, "-t: ", 4) == 0 ? text + 4 : text);
     } else {
         if (x.measure == MEASURE_TRAIN)
-            faults = err_set("a run of training is no operation: run-ablation makes it");
+            faults = err_set("train is a run, and no operation: run-ablation makes and judges it");
         else if (x.n == 1)
             *trial = x.trial[0];
         else

@@ -254,7 +254,7 @@ static const struct {
     {SIZES "y = e74 x state=diagonal block_size=2\n", NULL},
     {SIZES "a, b = add x x\n", "bad:5: add has 1 result, b is one more\n"},
     {SIZES "y = add x x x\n", "bad:5: add has no input left for x\n"},
-    {SIZES "y = add x\n", "bad:5: add needs its b\n"},
+    {SIZES "y = add x\n", "bad:5: add needs its b, which the line does not give\n"},
     {SIZES "z [4]\ny = rmsnorm x\n", "bad:5: no call reads z\n"},
     {SIZES "y = rmsnorm q\nz = add y x\nw = rmsnorm r\n",
      "bad:5: there is no tensor q\nbad:7: there is no tensor r\n"},

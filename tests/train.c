@@ -104,7 +104,11 @@ static void refused(void)
                {"e74", "task=mqar length=8", "steps = 8"},
                {"e74", "state=blockdiag n_state=16 block_size=3", "model:"},
                {"e74", "task=bytes length=200", "8200"},
-               {"dual_memory", "tape=each", "needs its M0"},
+               {"dual_memory", "tape=each", "tape = each: M0 would be another"},
+               {"e74", "state=lowrank V=each", "V = each: V0 would be another"},
+               {"e74", "checkpoint_dtype=bf16", "keeps its states in fp32"},
+               {"e74", "blocks=200 width=8", "tensors"},
+               {"attention", "heads=67108865", "dim_out"},
                {"attention", "dim=7", "model:"}};
 
     for (int i = 0; i < (int)COUNT(bad); i++) {
@@ -896,6 +900,111 @@ static void diverges(const struct backend *b)
     verdicts_free(&list);
 }
 
+/* A call is judged where its values are within the range, and counted where one is not. */
+static void beyond(const struct backend *b)
+{
+    static const double largest[] = {1, 0x1p60, 0x1p61, -0x1p61, INFINITY, NAN};
+    struct call f;
+    int right = !cases_one(op_find("relu"), "rows=2 dim=3", &f);
+
+    f = call_here(&f, b, op_kernel(f.op, b, 0));
+    for (int i = 0; right && i < 2 * (int)COUNT(largest); i++) {
+        struct verdicts list = {0};
+        struct calls c = {.list = &list, .seed = 1, .much = 1e9, .most = i % 2 ? 0x1p60 : 0};
+        struct tensors *t = tensors_new(&f);
+        const double x = largest[i / 2];
+        t->x[op_arg(f.op, "x")][4] = x;
+        right = !check_one_call(&c, "y", &f, t, NULL) &&
+                (list.n == 0) == (i % 2 && !(fabs(x) <= 0x1p60)) && c.beyond == (list.n == 0);
+        tensors_free(t);
+        verdicts_free(&list);
+    }
+    check(right, "%s: calls that are given values beyond 2^60 are counted, and not judged",
+          b->name);
+}
+
+/* An update that overflows is no failure of a kernel, and what is no number has learned nothing. */
+static void overflows(const struct backend *b)
+{
+    static const struct {
+        const char *mixer, *words;
+    } of[] = {
+        {"e74",
+         "width=16 length=12 batch=16 updates=200 eval_rows=8 lr=100 n_state=8 proj=full z_mod=row "
+         "nonlin=linear parity_every=1 eval_every=1"},
+        {"e74",
+         "width=8 length=64 batch=4 updates=40 eval_rows=8 lr=0.3 n_state=4 proj=full z_mod=row "
+         "nonlin=linear parity_every=1 eval_every=5 clip=0 target=0.1 patience=50"},
+        {"attention",
+         "dim=8 width=8 length=7 batch=4 updates=10 eval_rows=8 lr=1000 weight_decay=1000 "
+         "parity_every=1 task=copy vocabulary=1 eval_every=1 target=0.5 patience=1"}};
+
+    for (int i = 0; i < (int)COUNT(of); i++) {
+        struct cell c;
+        struct training t;
+        struct trained r;
+        struct verdicts list = {0};
+        struct call f;
+        memset(&r, 0, sizeof r);
+        int e = cell_of(of[i].mixer, of[i].words, &f, &c);
+        t = (struct training){.cell = &c,
+                              .backend = b,
+                              .context = context_of(here(), b),
+                              .seed = 1,
+                              .data_seed = 1,
+                              .judged = is_judged(b) || b == &ref32};
+        e = e || train(&t, &list, &r);
+        int no_number = 0, credited = 0;
+        for (int k = 0; !e && k < r.n_validations; k++) {
+            const struct validation *v = &r.validation[k];
+            no_number += !isfinite(v->loss);
+            credited += !isfinite(v->loss) && (v->accuracy > 0.5 || r.learned == v->update);
+        }
+        check(!e && !verdicts_failed(&list, 0) && !credited,
+              "%s: an update of %s overflows and none is blamed: %s: %s at update %lld, %d "
+              "verdicts, %d not judged; %d validations without a "
+              "number",
+              b->name, of[i].mixer, of[i].words, e ? "" : run_ends[r.end], (long long)r.done,
+              list.n, verdicts_unjudged(&list, 0), no_number);
+        print_failures(&list, e);
+        trained_free(&r);
+        verdicts_free(&list);
+    }
+}
+
+static void asked_to_end(const struct backend *b)
+{
+    struct by_hand *r = malloc(sizeof *r);
+    struct evaluated v;
+    const volatile int stop = 1;
+    int e = !r || begin(r, b, "none", SMALL) || updates(r, 1);
+
+    if (!e) {
+        r->u.stop = &stop;
+        e = !update_evaluate(&r->u, SPLIT_TEST, 1, 1000, &v);
+    }
+    check(!e && strcmp(err_text(), "interrupted") == 0,
+          "%s: a validation ends where it is asked to", b->name);
+    if (r)
+        update_close(&r->u);
+    free(r);
+}
+
+static void never_validated(const struct backend *b)
+{
+    struct cell c;
+    struct training t;
+    struct trained r;
+    struct verdicts list = {0};
+    const int e = run_of(b, "none", SMALL "eval_every=0 parity_every=0", &c, &t, &list, &r);
+
+    check(!e && r.n_validations == 1 && r.validation[0].update == 6 && !list.n,
+          "%s: eval_every = 0: one validation at the end", b->name);
+    failed(e);
+    trained_free(&r);
+    verdicts_free(&list);
+}
+
 static void on_backend(const struct backend *b)
 {
     const char *why = backend_unavailable(here(), b);
@@ -933,6 +1042,10 @@ static void on_backend(const struct backend *b)
     if (b->type == F32 && (!is_judged(b) || b->machine->timing.record))
         overfits(b);
     diverges(b);
+    beyond(b);
+    overflows(b);
+    asked_to_end(b);
+    never_validated(b);
 }
 
 int main(void)

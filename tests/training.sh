@@ -135,6 +135,8 @@ refuse "bytes of no file" "task = bytes needs file" "mixer=e74 task=bytes"
 refuse "a corpus that is missing" "file = nothing: No such file" "mixer=e74 task=bytes file=nothing"
 echo "a short one" >short
 refuse "a corpus that is short" "corpus = 12 has too few bytes\|the corpus has 12 bytes" "mixer=e74 task=bytes file=short"
+refuse "a corpus of another task" "file: only task = bytes has one" "mixer=e74 task=parity file=short"
+refuse "a run that fits into no memory" "needs .* of memory" "mixer=e74 updates=1073741824"
 refuse "what a dump cannot keep" "save = all: measure = train keeps" "mixer=e74 save=all"
 refuse "two backends" "a run trains on one" "mixer=e74 backends=ref64,ref32"
 refuse "other checks" "checks: measure = train makes none but parity" "mixer=e74 checks=properties"

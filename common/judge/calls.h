@@ -17,6 +17,10 @@ struct calls {
     const struct call *f;       /* the program's, on a backend, of its kernel */
     uint64_t seed;              /* of samples */
     double much; /* the work (sample_work()) from which on a call is judged by a sample */
+    /* A call that is given larger values, inputs or gradients of outputs, or no numbers, is not judged, but counted; 0: each
+     * is judged. */
+    double most;
+    int beyond;
     struct verdicts *list;
     struct seen *seen;
     int failed; /* after err_set(), whose text is kept */

@@ -36,6 +36,7 @@ struct work {
     unsigned wrong;          /* a bit for each of trial_keys whose value is */
     int refused;             /* combinations */
     char corpus[MAX_FILE];   /* of training: the key `file` */
+    int has_corpus;          /* a trial's task takes it */
 };
 
 /* The list of that key, or NULL. */
@@ -426,6 +427,7 @@ static void make_trial(struct plan *p, struct work *w)
         refuse(p, w);
         return;
     }
+    w->has_corpus |= *t->file != 0;
     op_text(&t->call, text);
     if (op_complete(&t->call)) {
         char why[1024];
@@ -671,7 +673,10 @@ void section_trials(struct plan *p, const struct ini_section *s)
     if (op)
         read_entry(p, w, op); /* the meaning of the others hangs on it */
     else if (p->file && p->x->measure != MEASURE_TRAIN)
-        plan_fault(p, s->line, "[%s] has no op", s->name);
+        plan_fault(p, s->line, "[%s] has no op%s", s->name,
+                   section_entry(s, "mixer")
+                       ? "; a model is trained by measure = train in [experiment]"
+                       : "");
     else if (!p->file)
         plan_fault(p, s->line, "no operation is named");
     const int unread = read_training(p, w, op) || read_program(p, w, op);
@@ -694,6 +699,8 @@ void section_trials(struct plan *p, const struct ini_section *s)
         refuse_inapplicable(p, w);
     if (p->n_faults == faults && !w->every_op)
         make_product(p, w);
+    if (p->n_faults == faults && w->corpus[0] && !w->has_corpus)
+        plan_fault(p, section_entry(s, "file")->line, "file: only task = bytes has one");
     lists_free(&w->l);
     free(w);
 }

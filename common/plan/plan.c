@@ -110,7 +110,8 @@ static void only_along(struct plan *p, const struct ini_section *s)
         plan_fault(p, checks->line, "checks: measure = train makes none but parity");
     if (!checks)
         p->x->checks = CHECK_PARITY;
-    if (save && p->x->save != SAVE_FINAL && p->x->save != SAVE_NONE)
+    if (save && p->x->save != SAVE_FINAL && p->x->save != SAVE_NONE &&
+        strcmp(save->value, save_names[p->x->save]) == 0)
         plan_fault(p, save->line,
                    "save = %s: measure = train keeps the curves, and with final weights "
                    "and first batches; final or none",

@@ -14,6 +14,8 @@
 #include "common/train/cell.h"
 
 const char TRAIN_OP[] = "train";
+/* Rates and corrections in three tables, on the host and on the backend; six curves. */
+enum { BYTES_OF_UPDATE = 2 * 3 * 8 + 6 * 8 };
 
 /* The mixer's operation. */
 static const struct op *op_of_mixer(struct plan *p, const struct ini_section *s)
@@ -110,7 +112,8 @@ double training_memory(const struct trial *t)
         struct call f = call_on(&c->model, &ref64, NULL, NULL);
         layout_find(l, &f);
         f.kernel = op_kernel(f.op, &ref64, 0);
-        bytes = (double)op_memory(&f) + 8 * 6 * (double)(l->storage.elements + l->wide.elements);
+        bytes = (double)op_memory(&f) + 8 * 6 * (double)(l->storage.elements + l->wide.elements) +
+                (double)c->until * BYTES_OF_UPDATE;
     }
     free(c);
     free(l);

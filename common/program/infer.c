@@ -354,7 +354,7 @@ static int add_own(struct making *k, struct step *s, int index, const struct bou
     const int own = op_is_parameter(&s->call, arg);
 
     if (!own && !is_state(a))
-        return fault(k, "%s needs its %s", s->call.op->name, a->name);
+        return fault(k, "%s needs its %s, which the line does not give", s->call.op->name, a->name);
     snprintf(name, sizeof name, "%s%s.%s", k->block, k->line->result[0].value, a->name);
     for (int i = 0; i < k->m->n_tensors; i++)
         if (strcmp(k->m->tensor[i].name, name) == 0)

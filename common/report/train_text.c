@@ -33,7 +33,7 @@ void training_cells(struct row *to, const struct trained *r, const char *checks)
     row_add(to, "%s", r->of->backend->name);
     row_add(to, "%lld", (long long)r->done);
     if (isfinite(e->loss))
-        row_add(to, "%.4f", e->loss);
+        row_add(to, fabs(e->loss) < 1e6 ? "%.4f" : "%.4g", e->loss);
     else
         row_add(to, "-");
     row_add(to, "%.4f", share(e->hits, e->targets));
@@ -42,7 +42,7 @@ void training_cells(struct row *to, const struct trained *r, const char *checks)
         row_add(to, "%lld", (long long)r->learned);
     else
         row_add(to, "-");
-    row_add(to, "%s", number_count(trained_rate(r), rate));
+    row_add(to, "%s", trained_rate(r) > 0 ? number_count(trained_rate(r), rate) : "-");
     row_add(to, "%s", run_ends[r->end]);
     row_add_printable(to, checks);
 }
@@ -73,8 +73,8 @@ void training_lines(const struct screen *s, const struct trained *r)
 {
     judged_line(s, r);
     if (r->n_skipped)
-        say(s, 6, "skipped   %lld updates, whose gradients were no finite numbers",
-            (long long)r->n_skipped);
+        say(s, 6, "skipped   %lld update%s, whose gradients were no finite numbers",
+            (long long)r->n_skipped, r->n_skipped == 1 ? "" : "s");
     if (r->end == RUN_DIVERGED)
         say(s, 6, "diverged  at update %lld", (long long)r->done);
 }
@@ -86,6 +86,12 @@ void training_tsv_head(FILE *to)
           to);
 }
 
+/* A NaN has no sign. */
+static double unsigned_nan(double x)
+{
+    return isnan(x) ? NAN : x;
+}
+
 void training_tsv(FILE *to, int trial, const struct result *r)
 {
     const struct trained *t = r->trained;
@@ -93,10 +99,10 @@ void training_tsv(FILE *to, int trial, const struct result *r)
 
     for (int k = 0; k < t->n_validations; k++)
         fprintf(to, "%d\t%s\tvalidation\t%lld\t%.9g\t%.9g\t\t\t\t\t%s\n", trial, name,
-                (long long)t->validation[k].update, t->validation[k].loss,
+                (long long)t->validation[k].update, unsigned_nan(t->validation[k].loss),
                 t->validation[k].accuracy, r->trial->text);
     fprintf(to, "%d\t%s\ttest\t%lld\t%.9g\t%.9g\t%.9g\t%lld\t%.6g\t%s\t%s\n", trial, name,
-            (long long)t->done, t->test.loss, share(t->test.hits, t->test.targets),
+            (long long)t->done, unsigned_nan(t->test.loss), share(t->test.hits, t->test.targets),
             share(t->test.rows_right, t->test.rows), (long long)t->learned, trained_rate(t),
             run_ends[t->end], r->trial->text);
 }

@@ -34,14 +34,14 @@ static const struct mixer mixers[] = {
      " dim_in ", "", 0},
     {"attention", &op_attention,
      "    b = transpose n batch=1 width=width\n"
-     "    q = linear b dim_out=%d\n"
-     "    k = linear b dim_out=%d\n"
-     "    v = linear b dim_out=%d\n"
-     "    s, t = qk_norm q k heads=%d kv_heads=%d\n"
-     "    u = rope s heads=%d\n"
-     "    w = rope t heads=%d\n"
+     "    q = linear b dim_out=%lld\n"
+     "    k = linear b dim_out=%lld\n"
+     "    v = linear b dim_out=%lld\n"
+     "    s, t = qk_norm q k heads=%lld kv_heads=%lld\n"
+     "    u = rope s heads=%lld\n"
+     "    w = rope t heads=%lld\n"
      "    a = attention u w v %s\n"
-     "    m = transpose a batch=1 width=%d\n"
+     "    m = transpose a batch=1 width=%lld\n"
      "    o = linear m dim_out=width\n",
      " keys ", " bias dropout dropout_seed ", 0},
     {"none", NULL, "    o = linear n dim_out=width\n", "", "", 0},
@@ -119,7 +119,7 @@ enum { SCALE_NONE, SCALE_MOVES };
 
 static const struct param model_params[] = {
     [CELL_MIXER] = {.name = "mixer", .help = "what mixes the tokens of a sequence"},
-    [CELL_BLOCKS] = WHOLE_FROM(1, "blocks", 1, "blocks N"),
+    [CELL_BLOCKS] = {.name = "blocks", .initial = 1, .min = 1, .max = 256, .help = "blocks N"},
     [CELL_WIDTH] = WHOLE_FROM(1, "width", 64, "width d of the model"),
     [CELL_MLP] = WHOLE_FROM(0, "mlp", 0, "inner width of a block's MLP; 0: none"),
     [CELL_HEAD] = {.name = "head",
@@ -136,7 +136,8 @@ static const struct param train_params[] = {
     [CELL_DECAY] =
         WHOLE_FROM(-1, "decay", -1, "of wsd: updates in which it falls; -1: a fifth of all"),
     [CELL_FINAL] = REAL("final", 0.1, 0, 1, "the last rate, as a part of lr"),
-    [CELL_WEIGHT_DECAY] = REAL("weight_decay", 0.01, 0, 1e3, "of matrices, times the rate"),
+    [CELL_WEIGHT_DECAY] =
+        REAL("weight_decay", 0.01, 0, 1e3, "of matrices but embeddings, times the rate"),
     [CELL_BETA1] = REAL("beta1", 0.9, 0, 0.999999, "AdamW's decay rate of m"),
     [CELL_BETA2] = REAL("beta2", 0.95, 0, 0.999999, "AdamW's decay rate of v"),
     [CELL_EPS] = REAL("adam_eps", 1e-8, 1e-30, 1e3, "added to the root of v"),
@@ -145,8 +146,8 @@ static const struct param train_params[] = {
                          .choices = scales,
                          .help =
                              "a factor of the loss in backward, or dynamic: as large as can be"},
-    [CELL_EVAL_EVERY] =
-        WHOLE_FROM(-1, "eval_every", -1, "updates between validations; -1: 20 in all"),
+    [CELL_EVAL_EVERY] = WHOLE_FROM(-1, "eval_every", -1,
+                                   "updates between validations; -1: 20 in all; 0: one at the end"),
     [CELL_EVAL_ROWS] = WHOLE_FROM(1, "eval_rows", 1024, "sequences of a validation, at least"),
     [CELL_TARGET] = REAL("target", 0.999, 0, 1, "accuracy with which a run has learned"),
     [CELL_PATIENCE] = WHOLE_FROM(1, "patience", 2, "validations running that must have it"),
@@ -471,9 +472,8 @@ static int64_t own_dim(const struct call *f, const char *name)
 /* Attention's projections, their norms and rotations. */
 static void put_attention(FILE *to, const struct call *f, const char *lines, const char *words)
 {
-    const int H = (int)own_dim(f, "heads"), D = (int)own_dim(f, "dim");
-    const int kv = (int)own_dim(f, "kv_heads"), K = kv ? kv : H;
-    const int dim_v = (int)own_dim(f, "dim_v"), V = dim_v ? dim_v : D;
+    const long long H = own_dim(f, "heads"), D = own_dim(f, "dim"), kv = own_dim(f, "kv_heads"),
+                    K = kv ? kv : H, dim_v = own_dim(f, "dim_v"), V = dim_v ? dim_v : D;
 
     fprintf(to, lines, H * D, K * D, K * V, H, K, H, K, words, H * V);
 }
@@ -606,6 +606,26 @@ static void read_train(const struct call *f, struct cell *to)
 /* A twentieth of the corpus has two sequences and the byte behind: the first is not used (examples.h). */
 enum { HELD_OUT_LENGTHS = 41 };
 
+/* Choices of mixers that no model of a run can have. */
+static const struct {
+    const char *key, *value, *why;
+} refused[] = {
+    {"V", "each", "V0 would be another for each sequence, and no weight; V = shared is one"},
+    {"tape", "each", "M0 would be another for each sequence, and no weight; tape = shared is one"},
+    {"checkpoint_dtype", "bf16", "a model keeps its states in fp32"}};
+
+static int check_mixer(const struct call *f)
+{
+    for (int i = 0; i < cell_of(f->op)->model; i++)
+        for (int k = 0; k < (int)COUNT(refused); k++) {
+            const struct param *p = &f->op->param[i];
+            if (strcmp(p->name, refused[k].key) == 0 && (!p->unless || !p->unless(f)) &&
+                strcmp(p->choices[f->choice[i]], refused[k].value) == 0)
+                return err_set("%s = %s: %s", refused[k].key, refused[k].value, refused[k].why);
+        }
+    return 0;
+}
+
 static int check(const struct call *f, const struct cell *c)
 {
     const struct cell_op *o = cell_of(f->op);
@@ -637,7 +657,8 @@ int cell_read(const struct call *f, uint64_t seed, struct cell *to)
 {
     memset(to, 0, sizeof *to);
     read_train(f, to);
-    return read_batch(f, seed, &to->batch) || check(f, to) || read_model(f, &to->batch, &to->model);
+    return read_batch(f, seed, &to->batch) || check_mixer(f) || check(f, to) ||
+           read_model(f, &to->batch, &to->model);
 }
 
 static int derive(struct call *f)

@@ -1,6 +1,7 @@
 /* The loss and the hits on data that a run is not trained on (update.h). */
 #include "config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,7 @@ static int run_batch(struct update *u, int64_t k, struct seen_batch *s)
            transfer_get(model, call_type(model, loss, 0), &s->loss, model->arg[loss], 1);
 }
 
+/* A batch whose loss is no number has no hits: the first class would be the largest of NaNs. */
 static void count(const struct seen_batch *s, struct evaluated *to, double *losses)
 {
     int64_t targets = 0;
@@ -57,11 +59,12 @@ static void count(const struct seen_batch *s, struct evaluated *to, double *loss
             const int64_t i = t * s->B + b;
             if (s->target[i] < 0)
                 continue;
+            const int64_t hit = isfinite(s->loss) && s->hits[i];
             targets++;
-            to->hits += s->hits[i];
+            to->hits += hit;
             to->targets_at[10 * t / s->T]++;
-            to->hits_at[10 * t / s->T] += s->hits[i];
-            right &= s->hits[i] != 0;
+            to->hits_at[10 * t / s->T] += hit;
+            right &= hit != 0;
         }
         to->rows_right += right;
     }
@@ -88,7 +91,7 @@ int update_evaluate(struct update *u, int split, uint64_t seed, int64_t rows, st
     else if (u->b->machine->device.enter)
         u->b->machine->device.enter(u->x);
     for (int64_t k = 0; !e && k * B < rows; k++) {
-        e = run_batch(u, k, &s);
+        e = u->stop && *u->stop ? err_set("interrupted") : run_batch(u, k, &s);
         if (!e)
             count(&s, to, &losses);
     }

@@ -61,13 +61,18 @@ struct free_run *free_run_begin(const struct training *t, const struct update *o
     return NULL;
 }
 
-/* The largest distance of the references until now; one rounding of the loss at the least, which they may not have met
- * as yet. */
+static double larger(double x, double y)
+{
+    return isnan(y) || y > x ? y : x;
+}
+
+/* The largest distance of the references until now, or NaN; one rounding of the loss at the least, which they may not
+ * have met as yet. */
 static double reach(const struct free_run *f, const double loss[RUNS])
 {
     const double own = loss[OWN], rounding = types[f->t->backend->wide].unit * fabs(own);
-    const double now = fmax(fabs(loss[YARD] - own), fabs(loss[OFF] - own));
-    return fmax(fmax(f->largest, rounding), now);
+    return larger(larger(larger(f->largest, rounding), fabs(loss[YARD] - own)),
+                  fabs(loss[OFF] - own));
 }
 
 static void compare(struct free_run *f, const struct update_values *now, double own)
@@ -97,7 +102,7 @@ int free_run_step(struct free_run *f, const struct update_values *now)
     }
     f->seconds += seconds_now() - began;
     const double largest = reach(f, loss);
-    if (TIMES * largest > MOST_PART * fabs(loss[OWN]) || !isfinite(largest)) {
+    if (!(TIMES * largest <= MOST_PART * fabs(loss[OWN]))) {
         f->over = 1;
         return 0;
     }

@@ -1,6 +1,7 @@
 /* An update judged by the oracle (judge.h). */
 #include "config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,9 @@
 
 /* In FLOPs of products (op_reference_work()): what the oracle may do for a step, with its samples, some 5 s. */
 static const double MOST_WORK = 5e9;
+/* An update may overflow, and is then skipped; where that begins a kernel's products or sums may leave the range before the
+ * reference's do. */
+static const double MOST_VALUE = 0x1p60;
 /* Oracle, yardstick, and the samples that a case of much work takes. */
 enum { RUNS = 10 };
 
@@ -19,6 +23,7 @@ struct judging {
     uint64_t seed;
     struct verdicts *list;
     struct calls calls;
+    int overflows; /* and what is not judged by that */
 };
 
 static const char *const names[UPDATE_CALLS] = {
@@ -58,16 +63,31 @@ static int run_failed(const struct update *u, const struct call *f, int e)
     return e ? err_set("%s on %s: %s", f->op->name, u->b->name, u->b->machine->strerror(e)) : 0;
 }
 
+/* What forward makes: there is no other pass, and no gradient. */
+static struct results of_forward(const struct call *f)
+{
+    struct results to = {set_none(), set_none()};
+
+    FOR_RESULTS (f, i, grad)
+        if (!grad)
+            results_add(&to, i, grad);
+    return to;
+}
+
 /* A call with one pass, run and judged. */
 static int judge_call(struct judging *j, int i)
 {
     const struct call *f = &j->u->call[i];
     const struct call unplaced = call_on(f, f->backend, f->kernel, f->context);
+    const struct results only = of_forward(f);
     struct tensors *t = get_inputs(f);
-    int e = t ? run_failed(j->u, f, call_pass(f, FORWARD)) || get_results(f, NULL, t) ||
-                    check_one_call(&j->calls, names[i], &unplaced, t, NULL)
+
+    j->calls.most = i == UPDATE_NORM ? MOST_VALUE : 0;
+    int e = t ? run_failed(j->u, f, call_pass(f, FORWARD)) || get_results(f, &only, t) ||
+                    check_one_call(&j->calls, names[i], &unplaced, t, &only)
               : -1;
 
+    j->overflows |= j->calls.beyond > 0;
     tensors_free(t);
     return e;
 }
@@ -82,6 +102,7 @@ static int judge_model(struct judging *j)
     struct call looked = *f;
     int e = calls_begin(c, &unplaced, j->seed, j->list);
 
+    c->most = MOST_VALUE;
     watched.data = &c->watch;
     looked.kernel = &watched;
     for (enum pass p = FORWARD; !e && p < N_PASSES; p++) {
@@ -89,6 +110,7 @@ static int judge_model(struct judging *j)
         if (e)
             e = c->failed ? err_set("%s", c->why) : run_failed(j->u, f, e);
     }
+    j->overflows |= c->beyond > 0;
     calls_end(c);
     return e;
 }
@@ -106,6 +128,18 @@ static struct results of_step(const struct call *f)
     return to;
 }
 
+static int is_beyond(const struct call *f, const struct results *only, const struct tensors *t)
+{
+    int beyond = 0;
+
+    FOR_RESULTS (f, i, grad) {
+        const double *x = results_have(only, i, grad) ? X_OR_G(*t, i, grad) : NULL;
+        for (int64_t k = 0; x && !beyond && k < op_count(f, i); k++)
+            beyond = !(fabs(x[k]) <= MOST_VALUE);
+    }
+    return beyond;
+}
+
 static int judge_whole(struct judging *j, const struct call *f)
 {
     const struct call unplaced = call_on(f, f->backend, f->kernel, f->context);
@@ -114,8 +148,12 @@ static int judge_whole(struct judging *j, const struct call *f)
     struct tensors *t = get_inputs(f);
     /* A model of much work is here as a few rows. */
     struct calls c = {.list = j->list, .seed = j->seed, .much = MOST_WORK};
-    const int e = t ? get_results(f, &only, t) || check_one_call(&c, "", &unplaced, t, &only) : -1;
+    int e = t ? get_results(f, &only, t) : -1;
 
+    if (!e && is_beyond(f, &only, t))
+        j->overflows = 1;
+    else
+        e = e || check_one_call(&c, "", &unplaced, t, &only);
     for (int i = from; i < j->list->n; i++) {
         struct verdict *v = &j->list->v[i];
         v->check = "step";
@@ -190,6 +228,24 @@ static int judge_states(struct judging *j, const void *own, const void *looked)
     return 0;
 }
 
+/* What is said of an update that overflows. */
+static int judge_overflow(struct judging *j)
+{
+    const struct update *u = j->u;
+    struct verdict *v =
+        j->overflows ? verdict_add(j->list, "step", "overflow", u->b, u->call[UPDATE_MODEL].kernel)
+                     : NULL;
+
+    if (!j->overflows)
+        return 0;
+    if (!v)
+        return -1;
+    v->pass = v->unjudged = 1;
+    v->why =
+        "the update overflows: calls that are given values beyond 2^60, or none, are not judged";
+    return 0;
+}
+
 /* From the state before, call by call. */
 static int judge_calls(struct judging *j, struct judged_update *how)
 {
@@ -205,7 +261,7 @@ static int judge_calls(struct judging *j, struct judged_update *how)
 
 int update_judged(struct update *u, uint64_t seed, struct verdicts *list, struct judged_update *how)
 {
-    struct judging j = {u, seed, list, {.list = list, .seed = seed, .much = MOST_WORK}};
+    struct judging j = {u, seed, list, {.list = list, .seed = seed, .much = MOST_WORK}, 0};
     const double began = seconds_now();
     const int from = list->n;
     struct update_values values;
@@ -213,8 +269,8 @@ int update_judged(struct update *u, uint64_t seed, struct verdicts *list, struct
 
     *how = (struct judged_update){0, 0};
     int e = !before || update_run(u) || !(own = update_state(u)) || update_restore(u, before) ||
-            judge_calls(&j, how) || !(looked = update_state(u)) || judge_states(&j, own, looked) ||
-            update_restore(u, own) || update_read(u, &values);
+            judge_calls(&j, how) || judge_overflow(&j) || !(looked = update_state(u)) ||
+            judge_states(&j, own, looked) || update_restore(u, own) || update_read(u, &values);
     for (int i = from; !e && i < list->n; i++)
         list->v[i].update = values.u;
     free(before);

@@ -106,7 +106,7 @@ static void note_reached(struct running *r, const struct validation *v)
 {
     const struct cell *c = r->t->cell;
 
-    r->reached = v->accuracy >= c->target ? r->reached + 1 : 0;
+    r->reached = isfinite(v->loss) && v->accuracy >= c->target ? r->reached + 1 : 0;
     if (r->reached == c->patience && !r->to->learned)
         r->to->learned = r->to->validation[r->to->n_validations - c->patience].update;
 }
@@ -130,7 +130,7 @@ static int validate(struct running *r)
 
 static int is_due(int64_t u, int64_t every, int64_t last)
 {
-    return u % every == 0 || u == last;
+    return u == last || (every && u % every == 0);
 }
 
 /* ---- updates ---- */
@@ -255,8 +255,10 @@ int train(const struct training *t, struct verdicts *list, struct trained *to)
     if (!r)
         return err_set("no memory for a run");
     *r = (struct running){.t = t, .to = to, .list = list};
-    const int e = take_curves(to, t->cell->until) ||
-                  update_open(&r->u, t->cell, t->backend, t->context, t->seed, t->corpus) || run(r);
+    int e = take_curves(to, t->cell->until) ||
+            update_open(&r->u, t->cell, t->backend, t->context, t->seed, t->corpus);
+    r->u.stop = t->stop;
+    e = e || run(r);
     free_run_end(r->free);
     update_close(&r->u);
     free(r);

@@ -206,7 +206,7 @@ static int place_norm(struct update *u)
 static int put_tables(struct update *u, const struct call *f)
 {
     const struct cell *c = u->cell;
-    const int64_t U = c->updates;
+    const int64_t U = c->until;
     double *x = malloc(3 * U * sizeof *x);
     int e = 0;
 
@@ -232,7 +232,7 @@ static int place_schedule(struct update *u)
     struct call f, *s = &u->call[UPDATE_SCHEDULE];
 
     op_defaults(&op_schedule, &f);
-    DIM(&f, 'U') = c->updates;
+    DIM(&f, 'U') = c->until;
     f.choice[SCHEDULE_LOSS_SCALE] = c->dynamic ? SCALE_DYNAMIC : SCALE_FIXED;
     if (set_reals(&f, reals, COUNT(reals)) || op_complete(&f) ||
         begin_call(u, UPDATE_SCHEDULE, &f, u->wide))

@@ -56,6 +56,8 @@ struct update {
     void *recorded; /* NULL: not as yet, or the machine records nothing */
     int ran;        /* one update has run call by call */
     double scale;   /* of the loss in the next update, as of the last update_read() */
+    const volatile int
+        *stop; /* NULL, or nonzero there: an evaluation ends early, after err_set() */
 };
 
 /* Allocates all, draws the weights and makes the tables; `seed` is the run's.  `corpus` are the bytes of a task that has
@@ -98,8 +100,8 @@ int update_rows(struct update *u, int64_t rows);
 /* The loss and the hits on `rows` rows, at least, of another split, at the run's weights: forward alone, in the run's
  * memory; `seed` is that of the split's data. */
 struct evaluated {
-    double loss; /* the mean over the tokens that have a target */
-    int64_t targets, hits;
+    double loss;                         /* the mean over the tokens that have a target */
+    int64_t targets, hits;               /* no hits in a batch whose loss is no finite number */
     int64_t rows, rows_right;            /* all targets of the row hit */
     int64_t targets_at[10], hits_at[10]; /* by the place in the row, a tenth each */
 };

@@ -398,15 +398,55 @@ static inline void tile_in_order(real alpha, const struct matrix *A, const struc
         }
 }
 
-/* What is left of a sum of K products on tensor cores that cut off what they add, as the noise says. */
-static inline real cut_off(int64_t K)
+#ifdef REF64
+/* The same in double, of sums that lose so much of themselves at each term that they are added: tensor cores cut off what
+ * they add, so that a sum which falls back from a larger one has lost a part of that. */
+static inline void tile_cut(double alpha, const struct matrix *A, const struct matrix *B,
+                            double beta, double *C, int64_t ldc, int64_t i, int64_t j)
+{
+    const int tall = A->rows - i < TILE_ROWS ? (int)(A->rows - i) : TILE_ROWS;
+    const int wide = B->columns - j < TILE_COLUMNS ? (int)(B->columns - j) : TILE_COLUMNS;
+    const double left = 1 - (double)ref64_noise.cut;
+    double sum[TILE_ROWS][TILE_COLUMNS] = {{0}}, b[TILE_COLUMNS] = {0};
+
+    for (int64_t n = 0; n < A->columns; n++) {
+        const int64_t k = ref64_noise.key % 2 ? A->columns - 1 - n : n;
+        for (int x = 0; x < wide; x++)
+            b[x] = B->at[B->op == CblasTrans ? (j + x) * B->ld + k : k * B->ld + j + x];
+        for (int y = 0; y < tall; y++) {
+            const double a = A->at[A->op == CblasTrans ? k * A->ld + i + y : (i + y) * A->ld + k];
+            for (int x = 0; x < TILE_COLUMNS; x++)
+                sum[y][x] = (sum[y][x] + a * b[x]) * left;
+        }
+    }
+    for (int y = 0; y < tall; y++)
+        for (int x = 0; x < wide; x++) {
+            double *c = &C[(i + y) * ldc + j + x];
+            *c = (alpha == 0 ? 0 : alpha * sum[y][x]) + (beta == 0 ? 0 : beta * *c);
+        }
+}
+#endif
+
+/* Does the noise say that sums are cut? */
+static inline int sums_are_cut(void)
 {
 #ifdef REF64
-    return 1 - (double)ref64_noise.cut * (double)K;
+    return ref64_noise.cut > 0;
 #else
-    (void)K;
-    return 1;
+    return 0;
 #endif
+}
+
+static inline void tile(real alpha, const struct matrix *A, const struct matrix *B, real beta,
+                        real *C, int64_t ldc, int64_t i, int64_t j)
+{
+#ifdef REF64
+    if (sums_are_cut()) {
+        tile_cut(alpha, A, B, beta, C, ldc, i, j);
+        return;
+    }
+#endif
+    tile_in_order(alpha, A, B, beta, C, ldc, i, j);
 }
 
 /* A product by the BLAS, in double in the oracle: its sums have noise. */
@@ -426,16 +466,15 @@ static inline void disturb_sums(real *C, int64_t rows, int64_t columns, int64_t 
 
 /* C = alpha A B + beta C, C's rows ldc elements apart, on one thread.  In order it adds one product
  * after the other to a float, as a thread of a plain kernel does: over long sums that is off by much
- * more than BLAS. */
+ * more than BLAS.  Where sums are cut, they are added in double. */
 static inline void scaled_product(real alpha, struct matrix A, struct matrix B, real beta, real *C,
                                   int64_t ldc)
 {
-    const int in_order = REF(noise).order != AS_BUILT;
+    const int in_order = REF(noise).order != AS_BUILT || sums_are_cut();
 
-    alpha *= cut_off(A.columns);
     for (int64_t i = 0; in_order && i < A.rows; i += TILE_ROWS)
         for (int64_t j = 0; j < B.columns; j += TILE_COLUMNS)
-            tile_in_order(alpha, &A, &B, beta, C, ldc, i, j);
+            tile(alpha, &A, &B, beta, C, ldc, i, j);
     if (in_order)
         return;
     blas_gemm(CblasRowMajor, A.op, B.op, A.rows, B.columns, A.columns, alpha, A.at, A.ld, B.at,

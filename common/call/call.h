@@ -171,8 +171,8 @@ struct impl {
     /* NULL, or those of the contract's sites that it stores in the storage type where a result is of
      * float, too: "dz".  Those of results in the storage type need not be named. */
     const char *stores OR_NONE;
-    /* Of sums of products on tensor cores, which cut off what they add: the part of a sum that is lost
-     * for each term, at most.  It shows in results of float. */
+    /* Of sums of products on tensor cores, which cut off what they add: the part of the sum until then that is lost
+     * at each term.  It shows in results of float. */
     double cut OR_NONE;
     double stored_unit OR_NONE; /* of the type in which it `stores`; 0: the storage type */
     /* NULL; or of a wrong kernel the storage type in which no case can show it, and why: "bf16: eps is

@@ -30,7 +30,7 @@ struct noise {
     int exact;        /* at the sites values are not moved but rounded, as storing them does */
     enum order order; /* in every reference; AS_BUILT: as the compiler and the BLAS have it */
     float
-        cut; /* products of matrices are too small by so much of themselves for each term of the sum */
+        cut; /* sums of products of matrices lose so much of themselves at each term that is added */
 };
 
 static inline int noise_any(const struct noise *n)

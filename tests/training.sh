@@ -41,8 +41,8 @@ does "as records" 0 "^1	[a-z0-9_]*	test	12	" "$run" --tsv -t "train mixer=none $
 
 # ---- the same again ----
 
-for n in 1 2; do
-    "$run" -t "train mixer=e74 $small task=word save=final seed=5" -o same$n.h5 >out 2>err || cat err
+for twice in 1 2; do
+    "$run" -t "train mixer=e74 $small task=word save=final seed=5" -o same$twice.h5 >out 2>err || cat err
 done
 if "$PYTHON" -c 'import h5py' 2>err; then
     "$PYTHON" - same1.h5 same2.h5 >out 2>err <<'PYTHON'

@@ -174,17 +174,25 @@ static void note(struct running *r)
     r->skipped_running = v->skipped ? r->skipped_running + 1 : 0;
 }
 
+/* Has all been loaded and, where the machine records, recorded? */
+static int is_warm(const struct update *u)
+{
+    return u->b->machine->timing.record ? u->recorded != NULL : u->ran;
+}
+
 static int make_update(struct running *r)
 {
     const double began = seconds_now();
-    const int judged = is_judged_at(r, r->now.u + 1);
+    const int judged = is_judged_at(r, r->now.u + 1), timed = !judged && is_warm(&r->u);
 
     if (judged ? make_judged(r) : update_run(&r->u))
         return -1;
     if (update_read(&r->u, &r->now))
         return -1;
-    if (!judged)
-        r->to->seconds += seconds_now() - began;
+    const double seconds = seconds_now() - began;
+    r->to->seconds += judged ? 0 : seconds;
+    r->to->timed_seconds += timed ? seconds : 0;
+    r->to->timed += timed;
     note(r);
     return keep_batch(r);
 }
@@ -268,8 +276,8 @@ int train(const struct training *t, struct verdicts *list, struct trained *to)
 double trained_rate(const struct trained *r)
 {
     const struct call *f = &r->of->cell->batch;
-    int64_t timed = r->done - r->n_judged;
 
-    return r->seconds > 0 ? (double)timed * (double)DIM(f, 'T') * (double)DIM(f, 'B') / r->seconds
-                          : 0;
+    return r->timed_seconds > 0
+               ? (double)r->timed * (double)DIM(f, 'T') * (double)DIM(f, 'B') / r->timed_seconds
+               : 0;
 }

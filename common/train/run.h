@@ -55,8 +55,11 @@ struct trained {
         learned; /* the update of the first of `patience` validations that reached the target; 0: it did not */
     struct evaluated test; /* at the end, of the last weights */
     double seconds;        /* of training alone */
-    int64_t bytes;         /* on the device */
-    int64_t elements;      /* of start, final: the layout's */
+    int64_t
+        timed; /* updates whose time counts: not judged, and behind those that load and record kernels */
+    double timed_seconds;
+    int64_t bytes;    /* on the device */
+    int64_t elements; /* of start, final: the layout's */
     struct layout layout;
     double *start, *final;                              /* weights, where they are kept */
     double *token[KEPT_BATCHES], *target[KEPT_BATCHES]; /* [T,B], where they are kept */

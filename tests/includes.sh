@@ -28,6 +28,7 @@ gpu/emulate
 common/program
 common/ops
 common/call
+common/statistics
 common/base
 END
 

@@ -110,6 +110,64 @@ does "the keys are listed" 0 "^    updates  *1 to " "$run" --list train
 does "and a mixer's" 0 "and of mixer = dual_memory" "$run" --list train
 does "a plan that is there already" 0 "1 run, 0 diverged\|0 runs" "$run" --resume -t "train mixer=e74 $small task=word save=final seed=5" -o same1.h5
 
+# ---- sections ----
+
+# sections NAME STATUS PATTERN SED: a plan of sections, changed by SED.
+sections() {
+    cat >sections.ini <<'INI'
+[experiment]
+measure = train
+[model z]
+mixer = e74
+proj = full
+nonlin = tanh, linear
+n_state = 4
+width = 8
+[model none]
+mixer = none
+width = 8
+[task bits]
+task = parity
+length = 8
+[task words]
+task = word
+[train]
+updates = 4
+batch = 2
+eval_rows = 2
+lr = 1e-2, 1e-3
+seed = 1 .. 3
+[trial]
+model = z, none
+task = bits, words
+INI
+    sed "$4" sections.ini >now.ini
+    does "$1" "$2" "$3" "$run" -n now.ini
+}
+sections "sections are composed: 3 variants, 2 tasks, 2 rates, 3 seeds" 0 "^36	train mixer=none .* task=word .* lr=0.001 .* seed=3" ""
+awk -F'	' '{ print $1, ($2 ~ /nonlin=linear/), ($2 ~ /word/), ($2 ~ /lr=0.001/), ($2 ~ /seed=2/) }' out >order
+does "seeds fastest, then rates, variants of a model, tasks, models" 0 "^2 0 0 0 1;3 0 0 0 0;4 0 0 1 0;7 1 0 0 0;13 0 1 0 0;25 0 0 0 0;" \
+    awk '$1 == 2 || $1 == 3 || $1 == 4 || $1 == 7 || $1 == 13 || $1 == 25 { printf "%s;", $0 }' order
+sections "a trial's own key stands in place of a section's" 0 "^12	.* lr=0.01 .* seed=2" "s/^model =.*/&\nseed = 2\nlr = 1e-2\ndtype = fp32, bf16/"
+sections "a key in another section" 2 "^now.ini:11: .*updates in \[model none\]: it belongs in \[train\]\|^now.ini:1[0-9]: updates in \[model none\]: it belongs in \[train\]" "s/^mixer = none/&\nupdates = 3/"
+sections "a name that there is not" 2 "model = zz: there is no \[model zz\]" "s/^model = .*/model = zz, z, none/"
+sections "a section that no trial names" 2 "\[model none\]: no \[trial\] names it" "s/^model = .*/model = z/"
+sections "a section twice" 2 "a second \[model z\]; the first is in line 3" "s/^.model none./[model z]/"
+sections "sections of other measures" 2 "\[task bits\]: only measure = train" "s/^measure.*/checks = none/"
+sections "an unknown key, once" 2 "unknown key 'lengt'" "s/^length = 8/lengt = 8/"
+cp err said
+does "and not for each model" 0 "^1$" grep -c lengt said
+sections "a dump of sections" 0 "^36	" ""
+"$run" now.ini -o sections.h5 >out 2>err
+if "$PYTHON" -c 'import h5py' 2>err; then
+    does "names variants and tasks" 0 "z_tanh bits;z_linear words;none bits" "$PYTHON" -c '
+import h5py
+t = h5py.File("sections.h5")["trial"]
+print(";".join("%s %s" % (t[n].attrs["variant"], t[n].attrs["task_name"]) for n in ("0001", "0020", "0025")))'
+else
+    skip "names variants and tasks" "no h5py"
+fi
+
 # ---- what is refused ----
 
 # refuse NAME PATTERN WORDS: exit status 2, and nothing is written.

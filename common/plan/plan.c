@@ -13,6 +13,7 @@
 #include "common/base/quote.h"
 #include "common/call/cases.h"
 #include "common/call/sample.h"
+#include "common/plan/cells.h"
 #include "common/plan/keys.h"
 #include "common/plan/programs.h"
 #include "common/plan/section.h"
@@ -233,7 +234,12 @@ static void read_sections(struct plan *p, const struct ini *ini)
         } else if (is_trial(s->name)) {
             trials++;
             refuse_second(p, ini, s);
-            section_trials(p, s);
+            if (p->x->measure == MEASURE_TRAIN && p->file)
+                cells_trials(p, ini, s);
+            else
+                section_trials(p, s);
+        } else if (is_cell_section(s->name)) {
+            others++; /* cells_refuse() */
         } else if (strcmp(s->name, "experiment") != 0 && !s->line) {
             plan_fault(p, s->entry[0].line, "%s = %s stands before any section", s->entry[0].key,
                        s->entry[0].value);
@@ -242,6 +248,7 @@ static void read_sections(struct plan *p, const struct ini *ini)
             plan_fault(p, s->line, "unknown section [%s]", s->name);
         }
     }
+    cells_refuse(p, ini);
     if (!trials && !others)
         plan_fault(p, 0, "it has no [trial]");
 }

@@ -31,6 +31,8 @@
  *                                     ; which takes a group, too
  *     file = ../data/sample.txt       ; from the folder that the ini file is in
  *     program = lm.model              ; of op = program: its calls, and the sizes are keys, too
+ *     model = z, no_z                 ; of measure = train: sections [model NAME], [task NAME], [train NAME], of which the
+ *                                     ; trial is composed (cells.h)
  *     kernel = plain                  ; default: the first that accepts the case
  *     goal = 90 % memory              ; forward must reach it, with measure = time (goal.h); and
  *                                     ; goal_backward
@@ -96,7 +98,9 @@ struct trial {
     char kernel[32];                 /* of the GPU backends; "": the first that accepts the case */
     struct goal goal[N_PASSES];      /* of each pass, where times are measured */
     char section[64];                /* NAME of [trial NAME], control characters as \xHH; or "" */
-    int line;                        /* of the section in the ini file */
+    char variant[64],
+        task[64]; /* of training: the [model] with what differs within it, and the [task]; or "" */
+    int line;     /* of the section in the ini file */
     int input_line;      /* of `group` or `tensor` there or, if there is none, of `file` */
     char text[MAX_LINE]; /* the words that make this trial again, with -t */
 };

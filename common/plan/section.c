@@ -46,6 +46,15 @@ static int by_line(const void *a, const void *b)
                               : (x->number > y->number) - (x->number < y->number);
 }
 
+/* Is it one of those before it?  Several trials are composed of one section. */
+static int is_known(const struct plan *p, const struct fault *f)
+{
+    for (const struct fault *g = f; f->line && f->text && g-- > p->fault && g->line == f->line;)
+        if (g->text && strcmp(g->text, f->text) == 0)
+            return 1;
+    return 0;
+}
+
 int plan_faults_print(struct plan *p, FILE *errors)
 {
     char *quoted = quote_controls(p->file ? p->file : p->option ? p->option : "-t");
@@ -55,19 +64,24 @@ int plan_faults_print(struct plan *p, FILE *errors)
         fprintf(errors, "%s: no memory\n", from);
     if (p->fault)
         qsort(p->fault, p->n_faults, sizeof *p->fault, by_line);
+    int n = 0;
     for (int i = 0; i < p->n_faults; i++) {
         const struct fault *f = &p->fault[i];
-        if (i < MAX_FAULTS && p->file && f->line)
+        if (is_known(p, f))
+            continue;
+        if (n < MAX_FAULTS && p->file && f->line)
             fprintf(errors, "%s:%d: %s%s\n", from, f->line, f->text ? f->text : "no memory",
                     p->x->text && ini_has_hash(p->x->text, f->line)
                         ? "; a comment at the end of a line begins with ';', not with '#'"
                         : "");
-        else if (i < MAX_FAULTS)
+        else if (n < MAX_FAULTS)
             fprintf(errors, "%s: %s\n", from, f->text ? f->text : "no memory");
-        free(f->text);
+        n++;
     }
-    if (p->n_faults > MAX_FAULTS)
-        fprintf(errors, "%s: and %d more\n", from, p->n_faults - MAX_FAULTS);
+    for (int i = 0; i < p->n_faults; i++)
+        free(p->fault[i].text);
+    if (n > MAX_FAULTS)
+        fprintf(errors, "%s: and %d more\n", from, n - MAX_FAULTS);
     free(p->fault);
     free(quoted);
     return p->n_faults + p->no_memory;

@@ -142,6 +142,8 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
                                        {"kernel", t->kernel},
                                        {goal_keys[FORWARD], t->goal[FORWARD].text},
                                        {goal_keys[BACKWARD], t->goal[BACKWARD].text},
+                                       {"variant", t->variant},
+                                       {"task_name", t->task},
                                        {"section", t->section}};
     for (size_t k = 0; !e && k < COUNT(optional); k++)
         if (*optional[k][1])

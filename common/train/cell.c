@@ -374,6 +374,20 @@ int cell_has_key(const struct op *o, int i)
     return o->param[i].unless != follows && o->param[i].unless != not_here;
 }
 
+int cell_part(const struct op *o, const char *key)
+{
+    const struct cell_op *c = cell_of(o);
+
+    if (strcmp(key, "file") == 0)
+        return CELL_OF_TASK;
+    if (strcmp(key, "dtype") == 0 || strcmp(key, "seed") == 0)
+        return CELL_OF_TRAIN;
+    for (int i = 0; i < o->n_params; i++)
+        if (cell_has_key(o, i) && strcmp(o->param[i].name, key) == 0)
+            return i < c->task ? CELL_OF_MODEL : i < c->train ? CELL_OF_TASK : CELL_OF_TRAIN;
+    return -1;
+}
+
 /* ---- a case: the batch ---- */
 
 int64_t cell_corpus(const struct call *batch)

@@ -4,7 +4,7 @@
 # first; where there is a GPU, or an emulated one, it is judged.
 . "${srcdir:-.}/tests/runner_tap.sh"
 
-small="width=8 batch=4 length=6 updates=12 n_state=4 eval_rows=8 lr=1e-2"
+small="width=8 batch=4 length=6 updates=12 n_state=4 eval_rows=8"
 
 # run_on BACKEND TASK [LINE]: a short run there that keeps its first batches.
 run_on() {
@@ -101,6 +101,10 @@ PYTHON
 else
     skip "the first batches are the same" "no h5py"
 fi
+
+does "one validation, at the end" 0 "^1	[a-z0-9_]*	validation	12	" "$run" --tsv -t "train mixer=none task=parity `echo "$small" | sed 's/n_state=4 //'` eval_every=0" -o ends.h5
+does "an update that overflows is no failure" 0 "1 run, 1 diverged" "$run" -t "train mixer=e74 proj=full nonlin=linear z_mod=row $small task=parity lr=1000" -o over.h5
+does "nor has it learned" 0 "^1	[a-z0-9_]*	test	[0-9]*	nan	0	0	0	" "$run" --tsv -t "train mixer=e74 proj=full nonlin=linear z_mod=row $small task=parity lr=1000 target=0" -o over2.h5
 
 # ---- plans ----
 

@@ -327,8 +327,8 @@ double training_bytes(const struct trial *t, int keep)
         int64_t weights;
         const double n = cell_parameters(&t->call, F64, &weights);
         const int64_t judged = c->parity_every ? 3 + c->until / c->parity_every : 0;
-        bytes += 8.0 * CURVES * (double)c->until +
-                 OF_EVALUATION * (double)(1 + c->until / c->eval_every) +
+        const int64_t validated = c->eval_every ? 1 + c->until / c->eval_every : 1;
+        bytes += 8.0 * CURVES * (double)c->until + OF_EVALUATION * (double)validated +
                  (double)judged * OF_JUDGED * OF_VERDICT;
         if (keep)
             bytes +=

@@ -114,6 +114,21 @@ does "the keys are listed" 0 "^    updates  *1 to " "$run" --list train
 does "and a mixer's" 0 "and of mixer = dual_memory" "$run" --list train
 does "a plan that is there already" 0 "1 run, 0 diverged\|0 runs" "$run" --resume -t "train mixer=e74 $small task=word save=final seed=5" -o same1.h5
 
+# ---- other lengths ----
+
+does "a test at other lengths" 0 "lengths   3 0\.[0-9]*, 6 [01]\.[0-9]*, 24 0\.[0-9]*" "$run" -t "train mixer=e74 $small task=parity eval=\"24, 3, 6\"" -o lengths.h5
+line=$("$run" -n -t "train mixer=e74 $small task=parity eval=\"24, 3, 6\"" 2>err | sed 's/^1	//')
+does "a line with them pastes back" 0 "eval=\"24, 3, 6\"" "$run" -n -t "$line"
+if "$PYTHON" -c 'import h5py' 2>err; then
+    does "the training length's is that of the test" 0 "^\[3, 6, 24\] True True" "$PYTHON" -c '
+import h5py
+t = h5py.File("lengths.h5")["trial/0001"]
+print(t["lengths/length"][()].astype(int).tolist(), t["lengths/loss"][1] == t["test"].attrs["loss"],
+      t["lengths/accuracy"][1] == t["test"].attrs["accuracy"])'
+else
+    skip "the training length's is that of the test" "no h5py"
+fi
+
 # ---- sections ----
 
 # sections NAME STATUS PATTERN SED: a plan of sections, changed by SED.
@@ -199,6 +214,10 @@ echo "a short one" >short
 refuse "a corpus that is short" "corpus = 12 has too few bytes\|the corpus has 12 bytes" "mixer=e74 task=bytes file=short"
 refuse "a corpus of another task" "file: only task = bytes has one" "mixer=e74 task=parity file=short"
 refuse "a run that fits into no memory" "needs .* of memory" "mixer=e74 updates=1073741824"
+refuse "a length of the test that the task cannot have" "eval = 8: .* an odd number" "mixer=e74 task=copy eval=9,8"
+refuse "a length twice" "eval: 9 twice" "mixer=e74 task=parity eval=\"9, 9\""
+refuse "a length of 0" "eval = 0: must be 1 to" "mixer=e74 task=parity eval=0"
+does "lengths of an operation" 2 "eval: only measure = train" "$run" -n -t "softmax eval=5"
 refuse "what a dump cannot keep" "save = all: measure = train keeps" "mixer=e74 save=all"
 refuse "two backends" "a run trains on one" "mixer=e74 backends=ref64,ref32"
 refuse "other checks" "checks: measure = train makes none but parity" "mixer=e74 checks=properties"

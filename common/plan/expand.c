@@ -81,7 +81,7 @@ static int add_list(const struct plan *p, struct work *w, const struct ini_entry
 static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e, int k,
                       const char *value)
 {
-    int before = w->l.n, many = k < 0 || trial_keys[k].many;
+    int before = w->l.n, many = k < 0 || trial_keys[k].many == LIST;
 
     if (many ? add_list(p, w, e, value) : set_listed(&w->t, e->key, value))
         plan_fault(p, e->line, "%s", err_text());
@@ -427,6 +427,11 @@ static void make_trial(struct plan *p, struct work *w)
         refuse(p, w);
         return;
     }
+    int64_t length[MAX_LENGTHS];
+    if (is_cell(t->call.op) && training_lengths(t, length) < 0) {
+        refuse(p, w);
+        return;
+    }
     w->has_corpus |= *t->file != 0;
     op_text(&t->call, text);
     if (op_complete(&t->call)) {
@@ -689,6 +694,9 @@ void section_trials(struct plan *p, const struct ini_section *s)
         read_corpus(p, w);
     else
         read_input(p, w);
+    if (*w->t.eval && w->t.call.op && !is_cell(w->t.call.op))
+        plan_fault(p, section_entry(s, "eval")->line,
+                   "eval: only measure = train tests at lengths");
     refuse_beside(p, w);
     if (p->n_faults == faults)
         refuse_quotients(p, w);

@@ -250,6 +250,10 @@ const struct plan_key trial_keys[] = {
     {"program", ONE, NULL,
      "of op = program: the file of its calls, from the folder of the ini file",
      INTO(trial, program, set_text)},
+    {"eval", TEXT_OF_MANY, NULL,
+     "of measure = train: lengths on which the last weights are tested; default: the training "
+     "length",
+     INTO(trial, eval, set_text)},
     {"kernel", ONE, NULL, "name of a kernel; default: the first that accepts the case",
      INTO(trial, kernel, set_kernel)},
     {"goal", ONE, NULL,

@@ -33,6 +33,7 @@
  *     program = lm.model              ; of op = program: its calls, and the sizes are keys, too
  *     model = z, no_z                 ; of measure = train: sections [model NAME], [task NAME], [train NAME], of which the
  *                                     ; trial is composed (cells.h)
+ *     eval = 40, 64, 256              ; of measure = train: lengths of the test
  *     kernel = plain                  ; default: the first that accepts the case
  *     goal = 90 % memory              ; forward must reach it, with measure = time (goal.h); and
  *                                     ; goal_backward
@@ -98,6 +99,7 @@ struct trial {
     char kernel[32];                 /* of the GPU backends; "": the first that accepts the case */
     struct goal goal[N_PASSES];      /* of each pass, where times are measured */
     char section[64];                /* NAME of [trial NAME], control characters as \xHH; or "" */
+    char eval[160];                  /* of training: lengths of the test, "40, 64"; or "" */
     char variant[64],
         task[64]; /* of training: the [model] with what differs within it, and the [task]; or "" */
     int line;     /* of the section in the ini file */
@@ -175,7 +177,7 @@ int plan_text(struct trial *t);
  * list, and returns nonzero after err_set(). */
 struct plan_key {
     const char *name;
-    enum { ONE, LIST } many;
+    enum { ONE, LIST, TEXT_OF_MANY } many; /* the last: one value, in which commas may stand */
     const char *initial, *help; /* initial: NULL where the help says what holds without it */
     int (*set)(const struct plan_key *k, void *to, const char *value);
     size_t offset, size;      /* of the member that is set */

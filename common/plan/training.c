@@ -8,6 +8,7 @@
 
 #include "common/base/err.h"
 #include "common/base/file.h"
+#include "common/base/number.h"
 #include "common/plan/keys.h"
 #include "common/plan/training.h"
 #include "common/program/layout.h"
@@ -78,6 +79,47 @@ int training_file(struct trial *t, const char *file)
     return 0;
 }
 
+static int by_size(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Can the task have it? */
+static int check_length(const struct trial *t, int64_t length)
+{
+    struct call f = t->call, batch;
+    char text[32];
+
+    snprintf(text, sizeof text, "%lld", (long long)length);
+    return op_set(&f, "length", text) || cell_batch(&f, &batch)
+               ? err_at("eval = %lld", (long long)length)
+               : 0;
+}
+
+int training_lengths(const struct trial *t, int64_t to[MAX_LENGTHS])
+{
+    char text[sizeof t->eval], *rest = NULL;
+    int n = 0;
+
+    memcpy(text, t->eval, sizeof text);
+    for (char *word = strtok_r(text, ", \t\n", &rest); word;
+         word = strtok_r(NULL, ", \t\n", &rest)) {
+        if (n == MAX_LENGTHS)
+            return err_set("eval: more than %d lengths", MAX_LENGTHS);
+        if (number_whole(word, 1, 1 << 30, &to[n]))
+            return err_at("eval = %s", word);
+        if (check_length(t, to[n]))
+            return -1;
+        for (int i = 0; i < n; i++)
+            if (to[i] == to[n])
+                return err_set("eval: %s twice", word);
+        n++;
+    }
+    qsort(to, n, sizeof *to, by_size);
+    return n;
+}
+
 /* The i-th that is named and stores the type, or is the oracle. */
 static const struct backend *named(const struct experiment *x, const struct trial *t, int i)
 {
@@ -102,6 +144,21 @@ int training_backends(const struct experiment *x, const struct trial *t)
                : err_set("backends: none of those that are named stores %s", types[t->type].name);
 }
 
+/* Of a model on sequences of another length, beside that of the run. */
+static double memory_at(const struct call *model, int64_t length)
+{
+    struct call f;
+    char steps[32];
+
+    op_defaults(model->op->family, &f);
+    snprintf(steps, sizeof steps, "%lld", (long long)length);
+    if (op_set(&f, "steps", steps) || op_complete(&f))
+        return 0;
+    f = call_on(&f, &ref64, NULL, NULL);
+    f.kernel = op_kernel(f.op, &ref64, 0);
+    return (double)op_memory(&f);
+}
+
 double training_memory(const struct trial *t)
 {
     struct cell *c = malloc(sizeof *c);
@@ -114,6 +171,9 @@ double training_memory(const struct trial *t)
         f.kernel = op_kernel(f.op, &ref64, 0);
         bytes = (double)op_memory(&f) + 8 * 6 * (double)(l->storage.elements + l->wide.elements) +
                 (double)c->until * BYTES_OF_UPDATE;
+        int64_t length[MAX_LENGTHS];
+        const int n = training_lengths(t, length);
+        bytes += n > 0 ? memory_at(&c->model, length[n - 1]) : 0;
     }
     free(c);
     free(l);

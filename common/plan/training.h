@@ -5,6 +5,7 @@
 #define PLAN_TRAINING_H
 
 #include "common/plan/section.h"
+#include "common/train/cell.h"
 
 /* In place of an operation's name: "train". */
 extern const char TRAIN_OP[];
@@ -18,6 +19,8 @@ void training_refuse(struct plan *p, const struct ini_section *s);
 /* A trial's corpus, `file` as the section has it, seen from the working directory; or no file, where the task has none.
  * Nonzero after err_set(). */
 int training_file(struct trial *t, const char *file);
+/* The lengths of a trial's key `eval`, rising, each once; how many, or -1 after err_set(). */
+int training_lengths(const struct trial *t, int64_t to[MAX_LENGTHS]);
 /* Does one backend that the experiment names, or none is named, store the trial's type?  Nonzero after err_set(). */
 int training_backends(const struct experiment *x, const struct trial *t);
 /* That one; NULL: none is named. */

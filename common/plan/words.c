@@ -40,8 +40,8 @@ int plan_text(struct trial *t)
         *t->program ? " program=" : "", more, *sizes ? " " : "", sizes, types[t->type].name,
         t->seed, t->accumulate ? " accumulate=yes" : "", t->in_place ? " in_place=yes" : "",
         is_cell(t->call.op) ? "" : " input=", is_cell(t->call.op) ? "" : input_names[t->input]);
-    const char *const keys[] = {" file", " group", " tensor", " kernel"};
-    const char *const values[] = {t->file, t->group, t->tensor, t->kernel};
+    const char *const keys[] = {" file", " group", " tensor", " eval", " kernel"};
+    const char *const values[] = {t->file, t->group, t->tensor, t->eval, t->kernel};
     for (int i = 0; i < (int)COUNT(keys) && at < end; i++) {
         quoted(values[i], more, sizeof more);
         if (*values[i])

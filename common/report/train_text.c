@@ -69,8 +69,21 @@ static void judged_line(const struct screen *s, const struct trained *r)
             (long long)r->free_updates);
 }
 
+/* The accuracy at each length of the test. */
+static void lengths_line(const struct screen *s, const struct trained *r)
+{
+    char text[600] = "";
+
+    for (int i = 0; r->test_at && i < r->of->n_lengths; i++)
+        append(text, sizeof text, "%s %lld %.4f", i ? "," : "", (long long)r->of->length[i],
+               share(r->test_at[i].hits, r->test_at[i].targets));
+    if (*text)
+        say(s, 6, "lengths  %s", text);
+}
+
 void training_lines(const struct screen *s, const struct trained *r)
 {
+    lengths_line(s, r);
     judged_line(s, r);
     if (r->n_skipped)
         say(s, 6, "skipped   %lld update%s, whose gradients were no finite numbers",

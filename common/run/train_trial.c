@@ -83,7 +83,8 @@ static int train_on(const struct task *task, const struct backend *b, const unsi
                            .stop = task->stop,
                            .report = report,
                            .data = w};
-    const int e = train(t, &r->verdicts, r->trained);
+    t->n_lengths = training_lengths(task->t, t->length);
+    const int e = t->n_lengths < 0 || train(t, &r->verdicts, r->trained);
     t->report = NULL;
     return e;
 }

@@ -149,6 +149,31 @@ static int put_test(struct out *o)
     return bad ? -1 : 0;
 }
 
+/* The same at each length. */
+static int put_lengths(struct out *o)
+{
+    const struct trained *r = o->run;
+    const hsize_t n = (hsize_t)r->of->n_lengths;
+    double length[MAX_LENGTHS], loss[MAX_LENGTHS], accuracy[MAX_LENGTHS], sequence[MAX_LENGTHS];
+
+    if (!r->test_at)
+        return 0;
+    for (hsize_t i = 0; i < n; i++) {
+        const struct evaluated *e = &r->test_at[i];
+        length[i] = (double)r->of->length[i];
+        loss[i] = e->loss;
+        accuracy[i] = share(e->hits, e->targets);
+        sequence[i] = share(e->rows_right, e->rows);
+    }
+    const hid_t g = add_group(o, "lengths");
+    const hid_t scale = g < 0 ? -1 : put_scale(g, &(struct scale){"length", n, length});
+    const int e = scale < 0 || put_along(o, g, scale, "loss", loss, n) ||
+                  put_along(o, g, scale, "accuracy", accuracy, n) ||
+                  put_along(o, g, scale, "sequence_accuracy", sequence, n);
+    h5_drop(scale);
+    return e ? -1 : 0;
+}
+
 /* ---- tables ---- */
 
 #define PARITY_COLUMNS(COLUMN)                                                                     \
@@ -311,7 +336,8 @@ int training_write(hid_t trial, const struct result *r, int compress,
     if (!r->trained)
         return 0;
     return put_attributes(&o) || put_curve(&o) || put_validations(&o) || put_test(&o) ||
-                   put_parity(&o) || put_time(&o) || put_weights(&o, "start", r->trained->start) ||
+                   put_lengths(&o) || put_parity(&o) || put_time(&o) ||
+                   put_weights(&o, "start", r->trained->start) ||
                    put_weights(&o, "final", r->trained->final) || put_first_batches(&o)
                ? -1
                : 0;

@@ -378,7 +378,7 @@ int cell_part(const struct op *o, const char *key)
 {
     const struct cell_op *c = cell_of(o);
 
-    if (strcmp(key, "file") == 0)
+    if (strcmp(key, "file") == 0 || strcmp(key, "eval") == 0)
         return CELL_OF_TASK;
     if (strcmp(key, "dtype") == 0 || strcmp(key, "seed") == 0)
         return CELL_OF_TRAIN;
@@ -551,6 +551,11 @@ static char *text_of(const struct call *f, const struct call *batch)
     put_model(to, f, batch);
     fclose(to);
     return text ? text : err_null("no memory for the model's text");
+}
+
+int cell_batch(const struct call *f, struct call *to)
+{
+    return read_batch(f, 0, to);
 }
 
 char *cell_text(const struct call *f)

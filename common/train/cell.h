@@ -28,6 +28,8 @@ int cell_part(const struct op *o, const char *key);
 
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD, SCHEDULE_CONSTANT };
 
+enum { MAX_LENGTHS = 16 }; /* of a test */
+
 /* What a case says, its defaults worked out. */
 struct cell {
     struct call model;                             /* of the program: complete, on no backend */
@@ -47,6 +49,8 @@ struct cell {
 
 /* Of a case whose parameters are set; `seed` is the run's: of the training data.  Nonzero after err_set(). */
 int cell_read(const struct call *f, uint64_t seed, struct cell *to);
+/* Its batch alone.  Nonzero after err_set(): the task cannot have such sizes. */
+int cell_batch(const struct call *f, struct call *to);
 /* The model's program, to be freed; NULL after err_set(). */
 char *cell_text(const struct call *f);
 /* Has the task a corpus, a file? */

@@ -29,10 +29,16 @@ static int read_whole(const struct call *f, int arg, struct seen_batch *s, int64
     return 0;
 }
 
-/* Batch number k of the split, forward. */
-static int run_batch(struct update *u, int64_t k, struct seen_batch *s)
+/* On what: batches of a split, and the model. */
+struct on {
+    struct update *u;
+    const struct call *batch, *model;
+};
+
+/* Batch number k, forward. */
+static int run_batch(const struct on *on, int64_t k, struct seen_batch *s)
 {
-    const struct call *batch = &u->held_out, *model = &u->call[UPDATE_MODEL];
+    const struct call *batch = on->batch, *model = on->model;
     const int counter = PLACE(examples, counter), loss = op_arg(model->op, "loss");
     const double value = (double)k;
     int e = transfer_put(batch, call_type(batch, counter, 0), batch->arg[counter], &value, 1);
@@ -42,7 +48,7 @@ static int run_batch(struct update *u, int64_t k, struct seen_batch *s)
     e = call_pass(batch, FORWARD);
     e = e ? e : call_pass(model, FORWARD);
     if (e)
-        return err_set("evaluation on %s: %s", u->b->name, u->b->machine->strerror(e));
+        return err_set("evaluation on %s: %s", on->u->b->name, on->u->b->machine->strerror(e));
     return read_whole(model, op_arg(model->op, "target"), s, s->target) ||
            read_whole(model, op_arg(model->op, "hits"), s, s->hits) ||
            transfer_get(model, call_type(model, loss, 0), &s->loss, model->arg[loss], 1);
@@ -73,10 +79,10 @@ static void count(const struct seen_batch *s, struct evaluated *to, double *loss
     *losses += s->loss * (double)targets;
 }
 
-int update_evaluate(struct update *u, int split, uint64_t seed, int64_t rows, struct evaluated *to)
+static int evaluate(const struct on *on, int64_t rows, struct evaluated *to)
 {
-    const struct call *f = &u->held_out;
-    const int64_t T = DIM(f, 'T'), B = DIM(f, 'B'), n = T * B;
+    const struct update *u = on->u;
+    const int64_t T = DIM(on->batch, 'T'), B = DIM(on->batch, 'B'), n = T * B;
     struct seen_batch s = {
         T, B, malloc(n * sizeof *s.target), malloc(n * sizeof *s.hits), malloc(n * sizeof *s.value),
         0};
@@ -84,14 +90,12 @@ int update_evaluate(struct update *u, int split, uint64_t seed, int64_t rows, st
     int e = 0;
 
     *to = (struct evaluated){.rows = 0};
-    u->held_out.choice[EXAMPLES_SPLIT] = split;
-    DIM(&u->held_out, 'X') = (int64_t)seed;
     if (!s.target || !s.hits || !s.value)
         e = err_set("no memory for %lld targets", (long long)n);
     else if (u->b->machine->device.enter)
         u->b->machine->device.enter(u->x);
     for (int64_t k = 0; !e && k * B < rows; k++) {
-        e = u->stop && *u->stop ? err_set("interrupted") : run_batch(u, k, &s);
+        e = u->stop && *u->stop ? err_set("interrupted") : run_batch(on, k, &s);
         if (!e)
             count(&s, to, &losses);
     }
@@ -99,5 +103,34 @@ int update_evaluate(struct update *u, int split, uint64_t seed, int64_t rows, st
     free(s.target);
     free(s.hits);
     free(s.value);
+    return e ? -1 : 0;
+}
+
+/* Whose data. */
+static void set_split(struct call *batch, int split, uint64_t seed)
+{
+    batch->choice[EXAMPLES_SPLIT] = split;
+    DIM(batch, 'X') = (int64_t)seed;
+}
+
+int update_evaluate(struct update *u, int split, uint64_t seed, int64_t rows, struct evaluated *to)
+{
+    const struct on on = {u, &u->held_out, &u->call[UPDATE_MODEL]};
+
+    set_split(&u->held_out, split, seed);
+    return evaluate(&on, rows, to);
+}
+
+int update_evaluate_at(struct update *u, int split, uint64_t seed, int64_t rows, int64_t length,
+                       struct evaluated *to)
+{
+    struct at_length at;
+
+    set_split(&u->held_out, split, seed);
+    if (length == DIM(&u->held_out, 'T'))
+        return update_evaluate(u, split, seed, rows, to);
+    const struct on on = {u, &at.batch, &at.model};
+    const int e = update_at_length(u, length, &at) || evaluate(&on, rows, to);
+    update_give_back(u, &at);
     return e ? -1 : 0;
 }

@@ -58,6 +58,7 @@ void trained_free(struct trained *r)
     free(r->skipped);
     free(r->validation);
     free(r->judged);
+    free(r->test_at);
     *r = (struct trained){.of = NULL};
 }
 
@@ -234,6 +235,21 @@ static int make_updates(struct running *r)
     return e;
 }
 
+/* Of the last weights. */
+static int test(struct running *r)
+{
+    const struct training *t = r->t;
+    const int64_t rows = t->cell->eval_rows;
+    int e = update_evaluate(&r->u, SPLIT_TEST, t->data_seed, rows, &r->to->test);
+
+    if (!e && t->n_lengths && !(r->to->test_at = calloc(t->n_lengths, sizeof *r->to->test_at)))
+        e = err_set("no memory for %d tests", t->n_lengths);
+    for (int i = 0; !e && i < t->n_lengths; i++)
+        e = update_evaluate_at(&r->u, SPLIT_TEST, t->data_seed, rows, t->length[i],
+                               &r->to->test_at[i]);
+    return e;
+}
+
 static int run(struct running *r)
 {
     struct trained *to = r->to;
@@ -248,10 +264,10 @@ static int run(struct running *r)
     int e = make_updates(r);
     if (!e && r->free)
         e = free_run_verdict(r->free, r->list, to);
-    e = e || update_evaluate(&r->u, SPLIT_TEST, t->data_seed, t->cell->eval_rows, &to->test);
+    e = e || test(r);
     if (!e && t->keep)
         e = !(to->final = kept_weights(&r->u));
-    to->bytes = r->u.bytes;
+    to->bytes = r->u.most;
     return e;
 }
 

@@ -15,6 +15,8 @@ struct training {
     uint64_t seed;      /* of the start and of the training data */
     uint64_t data_seed; /* of validation and test data */
     const unsigned char *corpus;
+    int64_t length[MAX_LENGTHS]; /* of tests besides that at the training length, rising */
+    int n_lengths;
     int judged;               /* the oracle goes along (judge.h) */
     int keep;                 /* the weights of the start and of the end, and the first batches */
     const volatile int *stop; /* nonzero: end early */
@@ -53,8 +55,9 @@ struct trained {
     int n_validations;
     int64_t
         learned; /* the update of the first of `patience` validations that reached the target; 0: it did not */
-    struct evaluated test; /* at the end, of the last weights */
-    double seconds;        /* of training alone */
+    struct evaluated test;     /* at the end, of the last weights */
+    struct evaluated *test_at; /* the same at each of the lengths; NULL: none */
+    double seconds;            /* of training alone */
     int64_t
         timed; /* updates whose time counts: not judged, and behind those that load and record kernels */
     double timed_seconds;

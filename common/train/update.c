@@ -33,6 +33,7 @@ static void *take(struct update *u, int64_t n, enum dtype type)
         return err_null("%s: cannot allocate %zu bytes", u->b->name, bytes);
     u->memory[u->n_memory++] = p;
     u->bytes += (int64_t)bytes;
+    u->most = u->bytes > u->most ? u->bytes : u->most;
     const int e = memory_of(u)->fill(u->x, p, 0, bytes);
     return e ? err_null("%s: %s", u->b->name, u->b->machine->strerror(e)) : p;
 }
@@ -102,23 +103,30 @@ static const struct backend *wide_of(const struct backend *b)
 
 /* ---- the batch ---- */
 
+static int put_gaps(struct call *f)
+{
+    const int gaps = PLACE(examples, gaps);
+
+    if (!op_has(f, gaps))
+        return 0;
+    double *x = malloc(op_count(f, gaps) * sizeof *x);
+    if (!x)
+        return err_set("no memory for the gaps of mqar");
+    f->op->arg[gaps].draw(f, gaps, 0, x);
+    const int e = transfer_put(f, call_type(f, gaps, 0), f->arg[gaps], x, op_count(f, gaps));
+    free(x);
+    return e;
+}
+
 static int place_batch(struct update *u, const unsigned char *corpus)
 {
     struct call *f = &u->call[UPDATE_BATCH];
-    const int at = PLACE(examples, corpus), gaps = PLACE(examples, gaps);
-    double *x;
+    const int at = PLACE(examples, corpus);
     int e = begin_call(u, UPDATE_BATCH, &u->cell->batch, u->b) || take_rest(u, f);
 
     if (!e && op_has(f, at))
         e = transfer_put(f, U8, f->arg[at], corpus, op_count(f, at));
-    if (e || !op_has(f, gaps))
-        return e;
-    if (!(x = malloc(op_count(f, gaps) * sizeof *x)))
-        return err_set("no memory for the gaps of mqar");
-    f->op->arg[gaps].draw(f, gaps, 0, x);
-    e = transfer_put(f, call_type(f, gaps, 0), f->arg[gaps], x, op_count(f, gaps));
-    free(x);
-    return e;
+    return e || put_gaps(f);
 }
 
 /* Another split's, into the same tokens and targets. */
@@ -513,6 +521,69 @@ int update_set_weights(struct update *u, const double *from)
 int update_gradients(const struct update *u, double *to)
 {
     return transfer_get(&u->call[UPDATE_MODEL], u->b->wide, to, u->gradients, u->elements);
+}
+
+/* ---- another length ---- */
+
+static int place_batch_at(struct update *u, int64_t length, struct call *to)
+{
+    const struct call *from = &u->held_out;
+    struct call f;
+
+    op_defaults(from->op, &f);
+    for (int i = 0; i < f.op->n_params; i++) {
+        f.choice[i] = from->choice[i];
+        f.real[i] = from->real[i];
+        if (f.op->param[i].letter)
+            DIM(&f, f.op->param[i].letter) = DIM(from, f.op->param[i].letter);
+    }
+    DIM(&f, 'T') = length;
+    if (op_complete(&f))
+        return err_at("eval = %lld", (long long)length);
+    *to = call_on(&f, u->b, NULL, u->x);
+    to->kernel = impl_choose(to, NULL).kernel;
+    to->arg[PLACE(examples, counter)] = from->arg[PLACE(examples, counter)];
+    to->arg[PLACE(examples, corpus)] = from->arg[PLACE(examples, corpus)];
+    return take_rest(u, to) || put_gaps(to) ||
+                   !(to->work = take(u, (int64_t)op_work(to, FORWARD), U8))
+               ? -1
+               : 0;
+}
+
+static int place_model_at(struct update *u, const struct call *batch, struct call *to)
+{
+    const struct call *model = &u->call[UPDATE_MODEL];
+    const struct layout_buffer *of[] = {&u->layout.storage, &u->layout.wide};
+    struct call f;
+    char length[32];
+
+    op_defaults(model->op->family, &f);
+    snprintf(length, sizeof length, "%lld", (long long)DIM(batch, 'T'));
+    if (op_set(&f, "steps", length) || op_complete(&f))
+        return -1;
+    *to = call_on(&f, u->b, NULL, u->x);
+    to->kernel = impl_choose(to, NULL).kernel;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < of[k]->n; i++) {
+            const int arg = of[k]->part[i].arg;
+            to->arg[op_arg(to->op, model->op->arg[arg].name)] = model->arg[arg];
+        }
+    to->arg[op_arg(to->op, "token")] = batch->arg[PLACE(examples, token)];
+    to->arg[op_arg(to->op, "target")] = batch->arg[PLACE(examples, target)];
+    return take_rest(u, to) || !(to->work = take(u, (int64_t)op_work(to, FORWARD), U8)) ? -1 : 0;
+}
+
+int update_at_length(struct update *u, int64_t length, struct at_length *to)
+{
+    *to = (struct at_length){.n_memory = u->n_memory, .bytes = u->bytes};
+    return place_batch_at(u, length, &to->batch) || place_model_at(u, &to->batch, &to->model);
+}
+
+void update_give_back(struct update *u, const struct at_length *of)
+{
+    while (u->n_memory > of->n_memory)
+        memory_of(u)->free(u->x, u->memory[--u->n_memory]);
+    u->bytes = of->bytes;
 }
 
 /* ---- fewer rows ---- */

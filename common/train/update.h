@@ -53,6 +53,7 @@ struct update {
     void *memory[2 * MAX_ARGS + 64]; /* all that was allocated */
     int n_memory;
     int64_t bytes;  /* in all */
+    int64_t most;   /* the most until now */
     void *recorded; /* NULL: not as yet, or the machine records nothing */
     int ran;        /* one update has run call by call */
     double scale;   /* of the loss in the next update, as of the last update_read() */
@@ -106,5 +107,18 @@ struct evaluated {
     int64_t targets_at[10], hits_at[10]; /* by the place in the row, a tenth each */
 };
 int update_evaluate(struct update *u, int split, uint64_t seed, int64_t rows, struct evaluated *to);
+/* The same of sequences of another length, in memory that is given back. */
+int update_evaluate_at(struct update *u, int split, uint64_t seed, int64_t rows, int64_t length,
+                       struct evaluated *to);
+
+/* A batch of held-out data and the model, forward alone, on sequences of another length, at the run's weights. */
+struct at_length {
+    struct call batch, model;
+    int n_memory; /* that there was before */
+    int64_t bytes;
+};
+/* Nonzero after err_set(); update_give_back() in any case. */
+int update_at_length(struct update *u, int64_t length, struct at_length *to);
+void update_give_back(struct update *u, const struct at_length *of);
 
 #endif

@@ -39,7 +39,7 @@ static void keys(void)
         "unknown key", E74 "nonlim = tanh\nfoo = 1\n",
         "t.ini:3: unknown key 'nonlim' in [trial]; did you mean 'nonlin'? (keys of e74: state "
         "proj nonlin * dim z_act fill; of every trial: op cases dtype seed input file group tensor "
-        "program kernel "
+        "program eval kernel "
         "goal goal_backward accumulate in_place)\n"
         "t.ini:4: unknown key 'foo' in [trial] (keys of e74: *)\n");
     refused("unknown key of an experiment", "[experiment]\nsede = 1\n" LINEAR,

@@ -117,6 +117,9 @@ does "a plan that is there already" 0 "1 run, 0 diverged\|0 runs" "$run" --resum
 # ---- other lengths ----
 
 does "a test at other lengths" 0 "lengths   3 0\.[0-9]*, 6 [01]\.[0-9]*, 24 0\.[0-9]*" "$run" -t "train mixer=e74 $small task=parity eval=\"24, 3, 6\"" -o lengths.h5
+does "their page" 0 "^wrote" "$run" --report lengths.h5 -o lengths.html
+does "has a figure of them" 0 "Accuracy of the test, by its length" cat lengths.html
+does "and one without has none" 0 "^0$" sh -c 'grep -c "by its length" parity.html || true'
 line=$("$run" -n -t "train mixer=e74 $small task=parity eval=\"24, 3, 6\"" 2>err | sed 's/^1	//')
 does "a line with them pastes back" 0 "eval=\"24, 3, 6\"" "$run" -n -t "$line"
 if "$PYTHON" -c 'import h5py' 2>err; then

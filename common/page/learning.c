@@ -41,6 +41,11 @@ static const struct page_curve *place_of(const struct page_run *r)
     return &r->accuracy_at;
 }
 
+static const struct page_curve *lengths_of(const struct page_run *r)
+{
+    return &r->lengths;
+}
+
 struct figure {
     const char *title, *across;
     curve_of *of, *dots; /* a line, and dots; or NULL */
@@ -51,7 +56,9 @@ static const struct figure figures[] = {
     {"Loss (nats): line, training; dots, validation", "update", loss_of, validation_loss_of, 0, 0},
     {"Accuracy of validations", "update", accuracy_of, accuracy_of, 0, 1},
     {"Accuracy of the test, by the place in the sequence", "tenth of the sequence", place_of,
-     place_of, 0, 1}};
+     place_of, 0, 1},
+    {"Accuracy of the test, by its length", "tokens of the sequence", lengths_of, lengths_of, 0,
+     1}};
 
 struct axes {
     double x0, x1, y0, y1;
@@ -131,13 +138,16 @@ static void draw(FILE *to, const struct page_dump *d, const struct page_group *g
                  const struct figure *f)
 {
     struct axes a = {0, 1, f->y0, f->y1 > 0 ? f->y1 : 1e-30};
-    int shown = 0;
+    int shown = 0, points = 0;
 
     for (int k = 0; k < g->n; k++)
         if (d->trial[g->trial[k]].run) {
+            points += f->of(d->trial[g->trial[k]].run)->n;
             widen_by(&a, f->of(d->trial[g->trial[k]].run), f->y1 > 0);
             widen_by(&a, f->dots(d->trial[g->trial[k]].run), f->y1 > 0);
         }
+    if (!points)
+        return;
     fprintf(to, "<figure><svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">",
             WIDTH, HEIGHT, f->title);
     draw_axes(to, &a, f->across);
@@ -209,7 +219,7 @@ static void row(FILE *to, const struct page_group *g, const struct page_trial *t
         html_count(to, r->learned_at);
     else
         html_value(to, "–");
-    value(to, "%.3g", r->tokens_per_s);
+    value(to, "%.3g", r->tokens_per_s > 0 ? r->tokens_per_s : NAN);
     value(to, "%.1f", r->seconds);
     html_cell(to, r->ended);
     fputs("</tr>\n", to);

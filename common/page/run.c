@@ -108,7 +108,9 @@ int page_run_read(hid_t trial, struct page_run **to)
     if (read_curve(trial, "curve", "loss", "update", &r->loss) ||
         read_curve(trial, "eval", "loss", "update", &r->validation_loss) ||
         read_curve(trial, "eval", "accuracy", "update", &r->accuracy) ||
-        read_curve(trial, "test", "accuracy_at", "decile", &r->accuracy_at))
+        read_curve(trial, "test", "accuracy_at", "decile", &r->accuracy_at) ||
+        (H5Lexists(trial, "lengths", H5P_DEFAULT) > 0 &&
+         read_curve(trial, "lengths", "accuracy", "length", &r->lengths)))
         return -1;
     thin(&r->loss);
     thin(&r->validation_loss);
@@ -130,6 +132,7 @@ void page_run_free(struct page_run *r)
     curve_free(&r->validation_loss);
     curve_free(&r->accuracy);
     curve_free(&r->accuracy_at);
+    curve_free(&r->lengths);
     free(r->backend);
     free(r->ended);
     free(r);

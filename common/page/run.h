@@ -16,6 +16,7 @@ struct page_run {
     struct page_curve validation_loss; /* over updates */
     struct page_curve accuracy;        /* of validations */
     struct page_curve accuracy_at;     /* of the test, by the place in the sequence */
+    struct page_curve lengths;         /* of tests, by their length; or none */
     double test_loss, test_accuracy, test_sequence, tokens_per_s, seconds;
     long long updates, learned_at;
 };

@@ -84,7 +84,7 @@ int plan_faults_print(struct plan *p, FILE *errors)
         fprintf(errors, "%s: and %d more\n", from, n - MAX_FAULTS);
     free(p->fault);
     free(quoted);
-    return p->n_faults + p->no_memory;
+    return n + p->no_memory;
 }
 
 /* ---- entries ---- */

@@ -20,11 +20,9 @@ static const char *const kinds[KINDS] = {
 /* The kind of a section, "model z"; -1: another section. */
 static int kind_of(const char *name)
 {
-    for (int k = 0; name && k < KINDS; k++) {
-        const size_t n = strlen(kinds[k]);
-        if (strncmp(name, kinds[k], n) == 0 && (!name[n] || name[n] == ' ' || name[n] == '\t'))
+    for (int k = 0; k < KINDS; k++)
+        if (section_is(name, kinds[k]))
             return k;
-    }
     return -1;
 }
 
@@ -33,17 +31,11 @@ int is_cell_section(const char *name)
     return kind_of(name) >= 0;
 }
 
-/* Behind the kind: "" where it has none. */
-static const char *own_name(const struct ini_section *s)
-{
-    const char *name = s->name + strcspn(s->name, " \t");
-    return name + strspn(name, " \t");
-}
-
 static const struct ini_section *find(const struct ini *ini, int kind, const char *name)
 {
     for (int i = 0; i < ini->n; i++)
-        if (kind_of(ini->section[i].name) == kind && strcmp(own_name(&ini->section[i]), name) == 0)
+        if (kind_of(ini->section[i].name) == kind &&
+            strcmp(section_name(&ini->section[i]), name) == 0)
             return &ini->section[i];
     return NULL;
 }
@@ -53,7 +45,7 @@ static int any_named(const struct ini *ini, int kind)
 {
     int any = 0;
     for (int i = 0; i < ini->n; i++)
-        any |= kind_of(ini->section[i].name) == kind && *own_name(&ini->section[i]);
+        any |= kind_of(ini->section[i].name) == kind && *section_name(&ini->section[i]);
     return any;
 }
 
@@ -83,20 +75,14 @@ static int names_it(const struct ini_section *trial, int kind, const char *name)
     return 0;
 }
 
-static int is_trial(const struct ini_section *s)
-{
-    return s->name && strncmp(s->name, "trial", 5) == 0 &&
-           (!s->name[5] || strchr(" \t", s->name[5]));
-}
-
 static int is_used(const struct ini *ini, const struct ini_section *s, int kind)
 {
     int used = 0;
     for (int i = 0; i < ini->n; i++)
-        used |=
-            is_trial(&ini->section[i]) &&
-            (*own_name(s) ? names_it(&ini->section[i], kind, own_name(s))
-                          : !section_entry(&ini->section[i], kinds[kind]) || !any_named(ini, kind));
+        used |= section_is(ini->section[i].name, "trial") &&
+                (*section_name(s)
+                     ? names_it(&ini->section[i], kind, section_name(s))
+                     : !section_entry(&ini->section[i], kinds[kind]) || !any_named(ini, kind));
     return used;
 }
 
@@ -107,7 +93,7 @@ void cells_refuse(struct plan *p, const struct ini *ini)
         const int kind = kind_of(s->name);
         if (kind < 0)
             continue;
-        first = find(ini, kind, own_name(s));
+        first = find(ini, kind, section_name(s));
         if (p->x->measure != MEASURE_TRAIN)
             plan_fault(p, s->line, "[%s]: only measure = train has such a section", s->name);
         else if (first != s)
@@ -198,8 +184,8 @@ static const struct op *op_of(const struct composing *c)
 static void name_variants(const struct composing *c, int from)
 {
     const struct experiment *x = c->p->x;
-    const char *model = c->part[CELL_OF_MODEL] ? own_name(c->part[CELL_OF_MODEL]) : "";
-    const char *task = c->part[CELL_OF_TASK] ? own_name(c->part[CELL_OF_TASK]) : "";
+    const char *model = c->part[CELL_OF_MODEL] ? section_name(c->part[CELL_OF_MODEL]) : "";
+    const char *task = c->part[CELL_OF_TASK] ? section_name(c->part[CELL_OF_TASK]) : "";
     char first[32], other[32];
 
     for (int t = from; t < x->n; t++) {

@@ -658,7 +658,6 @@ static void refuse_beside(struct plan *p, const struct work *w)
 void section_trials(struct plan *p, const struct ini_section *s)
 {
     const struct ini_entry *op = section_entry(s, "op");
-    const char *name = s->name + strlen("trial");
     struct work *w = calloc(1, sizeof *w);
     int faults = p->n_faults;
 
@@ -672,7 +671,7 @@ void section_trials(struct plan *p, const struct ini_section *s)
     for (int k = 0; trial_keys[k].name; k++)
         if (trial_keys[k].initial)
             set_listed(&w->t, trial_keys[k].name, trial_keys[k].initial);
-    char *section = quote_controls(name + strspn(name, " \t"));
+    char *section = quote_controls(section_name(s));
     snprintf(w->t.section, sizeof w->t.section, "%.63s", section ? section : "");
     free(section);
     if (op)

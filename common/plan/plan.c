@@ -167,11 +167,6 @@ static void read_experiment(struct plan *p, const struct ini_section *s)
 
 /* ---- sections ---- */
 
-static int is_trial(const char *name)
-{
-    return strncmp(name, "trial", 5) == 0 && (!name[5] || name[5] == ' ' || name[5] == '\t');
-}
-
 /* First [experiment], wherever it stands, for trials go by it. */
 static void read_experiments(struct plan *p, const struct ini *ini)
 {
@@ -188,18 +183,11 @@ static void read_experiments(struct plan *p, const struct ini *ini)
     read_experiment(p, first);
 }
 
-/* Its NAME, of [trial NAME]. */
-static const char *trial_name(const struct ini_section *s)
-{
-    const char *name = s->name + strlen("trial");
-    return name + strspn(name, " \t");
-}
-
 /* A name can be given once; any number of sections have none. */
 static void refuse_second(struct plan *p, const struct ini *ini, const struct ini_section *s)
 {
-    for (const struct ini_section *first = ini->section; *trial_name(s) && first < s; first++)
-        if (first->name && is_trial(first->name) && strcmp(trial_name(first), trial_name(s)) == 0) {
+    for (const struct ini_section *first = ini->section; *section_name(s) && first < s; first++)
+        if (section_is(first->name, "trial") && strcmp(section_name(first), section_name(s)) == 0) {
             plan_fault(p, s->line, "a second [%s]; the first is in line %d", s->name, first->line);
             return;
         }
@@ -231,7 +219,7 @@ static void read_sections(struct plan *p, const struct ini *ini)
         const struct ini_section *s = &ini->section[i];
         if (!s->name) {
             others++;
-        } else if (is_trial(s->name)) {
+        } else if (section_is(s->name, "trial")) {
             trials++;
             refuse_second(p, ini, s);
             if (p->x->measure == MEASURE_TRAIN && p->file)

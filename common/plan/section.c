@@ -89,6 +89,18 @@ int plan_faults_print(struct plan *p, FILE *errors)
 
 /* ---- entries ---- */
 
+int section_is(const char *name, const char *kind)
+{
+    const size_t n = strlen(kind);
+    return name && strncmp(name, kind, n) == 0 && (!name[n] || name[n] == ' ' || name[n] == '\t');
+}
+
+const char *section_name(const struct ini_section *s)
+{
+    const char *name = s->name + strcspn(s->name, " \t");
+    return name + strspn(name, " \t");
+}
+
 const struct ini_entry *section_entry(const struct ini_section *s, const char *key)
 {
     for (int i = 0; i < s->n; i++)

@@ -29,6 +29,9 @@ void plan_fault(struct plan *p, int line, const char *fmt, ...)
 /* Print all faults in the order of the lines and free them; returns how many there are. */
 int plan_faults_print(struct plan *p, FILE *errors);
 
+/* Is a section's name of that kind, "trial" or "trial NAME"?  And its NAME, "" where it has none. */
+int section_is(const char *name, const char *kind);
+const char *section_name(const struct ini_section *s);
 /* The first entry of that key, or NULL. */
 const struct ini_entry *section_entry(const struct ini_section *s, const char *key);
 /* Has any operation a parameter of that name? */

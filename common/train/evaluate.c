@@ -126,9 +126,9 @@ int update_evaluate_at(struct update *u, int split, uint64_t seed, int64_t rows,
 {
     struct at_length at;
 
-    set_split(&u->held_out, split, seed);
     if (length == DIM(&u->held_out, 'T'))
         return update_evaluate(u, split, seed, rows, to);
+    set_split(&u->held_out, split, seed);
     const struct on on = {u, &at.batch, &at.model};
     const int e = update_at_length(u, length, &at) || evaluate(&on, rows, to);
     update_give_back(u, &at);

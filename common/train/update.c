@@ -550,19 +550,28 @@ static int place_batch_at(struct update *u, int64_t length, struct call *to)
                : 0;
 }
 
+/* The model of another size, not placed. */
+static int resized_model(const struct update *u, const char *key, int64_t size, struct call *to)
+{
+    char text[32];
+    struct call f;
+
+    op_defaults(u->call[UPDATE_MODEL].op->family, &f);
+    snprintf(text, sizeof text, "%lld", (long long)size);
+    if (op_set(&f, key, text) || op_complete(&f))
+        return -1;
+    *to = call_on(&f, u->b, NULL, u->x);
+    to->kernel = impl_choose(to, NULL).kernel;
+    return 0;
+}
+
 static int place_model_at(struct update *u, const struct call *batch, struct call *to)
 {
     const struct call *model = &u->call[UPDATE_MODEL];
     const struct layout_buffer *of[] = {&u->layout.storage, &u->layout.wide};
-    struct call f;
-    char length[32];
 
-    op_defaults(model->op->family, &f);
-    snprintf(length, sizeof length, "%lld", (long long)DIM(batch, 'T'));
-    if (op_set(&f, "steps", length) || op_complete(&f))
+    if (resized_model(u, "steps", DIM(batch, 'T'), to))
         return -1;
-    *to = call_on(&f, u->b, NULL, u->x);
-    to->kernel = impl_choose(to, NULL).kernel;
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < of[k]->n; i++) {
             const int arg = of[k]->part[i].arg;
@@ -604,17 +613,12 @@ static void place_rows(struct update *u, void *gradients)
 int update_rows(struct update *u, int64_t rows)
 {
     const struct call *model = &u->call[UPDATE_MODEL];
-    struct call f, *to = &u->rows;
-    char text[32];
+    struct call *to = &u->rows;
 
     if (to->op)
         return 0;
-    op_defaults(model->op->family, &f);
-    snprintf(text, sizeof text, "%lld", (long long)rows);
-    if (op_set(&f, "batch", text) || op_complete(&f))
+    if (resized_model(u, "batch", rows, to))
         return -1;
-    *to = call_on(&f, u->b, NULL, u->x);
-    to->kernel = impl_choose(to, NULL).kernel;
     void *gradients = take(u, u->elements, u->b->wide);
     if (!gradients)
         return -1;

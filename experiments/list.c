@@ -24,7 +24,8 @@ static void list_param(FILE *to, const struct param *p)
                      p->choices[i]);
         fprintf(to, "    %-20s %-34s [%s]  %s\n", p->name, what, p->choices[p->initial], p->help);
     } else if (p->real) {
-        snprintf(what, sizeof what, "%g to %g, real", p->real->min, p->real->max);
+        snprintf(what, sizeof what, "%g to %g, real%s%s", p->real->min, p->real->max,
+                 p->real->word ? ", or " : "", p->real->word ? p->real->word : "");
         fprintf(to, "    %-20s %-34s [%g]  %s\n", p->name, what, p->real->initial, p->help);
     } else {
         snprintf(what, sizeof what, "%" PRId64 " to %" PRIu64, p->min,

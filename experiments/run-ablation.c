@@ -11,6 +11,7 @@
 
 #include <hdf5.h>
 
+#include "common/ablation/stored.h"
 #include "common/base/err.h"
 #include "common/base/number.h"
 #include "common/base/progress.h"
@@ -28,6 +29,7 @@
 #include "experiments/page.h"
 #include "experiments/random.h"
 #include "experiments/shown.h"
+#include "experiments/trials.h"
 #include "experiments/summary.h"
 
 enum {
@@ -199,57 +201,6 @@ static void find_ceilings(struct experiment *x)
     x->ceilings = x->no_ceilings ? NULL : &ceilings;
 }
 
-/* Compare the times of trial i, which is in the store, with the baseline's. */
-static int compare(struct store *store, int i, const struct baseline *b, struct report *report)
-{
-    struct timings now;
-    struct comparison *list = NULL;
-    int n = store_timings(store, i, &now) ? -1 : baseline_compare(b, &now, &list);
-
-    if (n >= 0)
-        report_baseline(report, i, b, list, n);
-    free(now.timing);
-    free(list);
-    return n < 0 ? -1 : 0;
-}
-
-/* Run all trials that are not in the store yet.  Nonzero where the file cannot be
- * written, or read for the baseline b, unless that is NULL; *errors counts
- * trials that could not be run, *bad those of them whose input was not right. */
-static int run_trials(const struct experiment *x, struct store *store, const struct baseline *b,
-                      struct report *report, int *errors, int *bad)
-{
-    for (int i = 0; i < x->n && !stop; i++) {
-        static struct result r; /* large for the stack */
-        struct store_counts counts;
-        if (store_has(store, i, &counts)) {
-            report_resumed(report, &counts);
-            shown_ready(i);
-            if (b && compare(store, i, b, report))
-                return -1;
-            continue;
-        }
-        shown_trial(i);
-        int e = trial_run(x, &x->trial[i], &stop, shown_step, NULL, &r), lost = 0;
-        if (!e) {
-            shown_step("writing", NULL);
-            lost = store_write(store, i, &r);
-            if (!lost)
-                report_trial(report, i, &r);
-            if (!lost && b)
-                lost = compare(store, i, b, report);
-        } else if (!stop) {
-            report_error(report, i, err_text());
-            ++*errors;
-            *bad += e == TRIAL_BAD_INPUT;
-        }
-        result_free(&r);
-        if (lost)
-            return -1;
-    }
-    return 0;
-}
-
 /* *b becomes the baseline that times are compared with; NULL: none is wanted.  Nonzero after
  * err_set(). */
 static int open_baseline(const struct experiment *x, const struct options *options,
@@ -292,10 +243,26 @@ static int exit_status(int bad, int failed, int errors)
     return bad ? BAD_INPUT : failed ? CHECK_FAILED : errors ? NOT_RUN : GOOD;
 }
 
-static int run_stored(const struct experiment *x, const struct options *options, struct baseline *b,
+/* What the runs say of each other: printed, and in the file, once it is complete. */
+static int sum_up(const struct experiment *x, struct store *store, struct report *report,
+                  int complete)
+{
+    struct stored_ablation a;
+    int e = stored_ablation_read(store_file(store), &a);
+
+    if (!e && x->file)
+        report_ablation(report, &a);
+    if (!e && complete)
+        e = store_write_ablation(store, &a.ablation);
+    stored_ablation_free(&a);
+    return e;
+}
+
+static int run_stored(struct experiment *x, const struct options *options, struct baseline *b,
                       struct store *store)
 {
-    int resumed = 0, errors = 0, bad = 0, failed;
+    struct trials trials = {.x = x, .store = store, .b = b, .stop = &stop};
+    int resumed = 0, failed;
     struct store_counts counts;
 
     for (int i = 0; i < x->n; i++)
@@ -311,9 +278,13 @@ static int run_stored(const struct experiment *x, const struct options *options,
     catch_signals();
     char part[sizeof x->output + 128];
     shown_begin(x, &stop);
-    int e = run_trials(x, store, b, report, &errors, &bad);
+    trials.report = report;
+    int e = trials_run(&trials);
     shown_end();
-    int complete = !e && !stop && !errors;
+    int complete = !e && !stop && !trials.errors;
+    if (!e && x->measure == MEASURE_TRAIN)
+        e = sum_up(x, store, report, complete);
+    complete = complete && !e;
     snprintf(part, sizeof part, "%s", store_name(store));
     if (e)
         complain(BAD_INPUT);
@@ -321,7 +292,7 @@ static int run_stored(const struct experiment *x, const struct options *options,
         e = complain(BAD_INPUT);
     failed = report_end(report, complete && !e ? x->output : part, stop);
     report_free(report);
-    return exit_status(e || bad, failed, errors);
+    return exit_status(e || trials.bad, failed, trials.errors);
 }
 
 static int run(struct experiment *x, const struct options *options)

@@ -24,7 +24,8 @@ static struct {
     const char *what;
     double all, ready,
         before; /* work: of all trials; of those that were there; of those that have run */
-    double of_trial, done; /* of the trial; of its passes so far */
+    double of_trial, done; /* of the trial, or of those side by side; of its passes so far */
+    int n_ready, n_ended;  /* trials */
     double began, last;    /* seconds */
 } shown;
 
@@ -52,7 +53,7 @@ static const char *time_left(double now, char text[40])
     return text;
 }
 
-static void show(double now)
+static void show_line(double now, const char *what)
 {
     enum { WIDTH = 24 };
     char bar[WIDTH + 1], left[40];
@@ -62,9 +63,17 @@ static void show(double now)
     for (int j = 0; j < WIDTH; j++)
         bar[j] = j < full ? '#' : '.';
     bar[WIDTH] = 0;
-    progress("[%s] trial %d of %d, %.0f %%: %s%s", bar, shown.i + 1, shown.x->n,
-             floor(100 * part_of_trial()), shown.what, time_left(now, left));
+    progress("[%s] %s%s", bar, what, time_left(now, left));
     shown.last = now;
+}
+
+static void show(double now)
+{
+    char what[256];
+
+    snprintf(what, sizeof what, "trial %d of %d, %.0f %%: %s", shown.i + 1, shown.x->n,
+             floor(100 * part_of_trial()), shown.what);
+    show_line(now, what);
 }
 
 static void ran(const struct call *f, enum pass p, void *ignored)
@@ -107,6 +116,28 @@ void shown_trial(int i)
 void shown_ready(int i)
 {
     shown.ready += expected_work(shown.x, &shown.x->trial[i]);
+    shown.n_ready++;
+}
+
+void shown_ended(int i)
+{
+    shown.before += expected_work(shown.x, &shown.x->trial[i]);
+    shown.n_ended++;
+}
+
+void shown_several(const int *trial, const double *part, int n)
+{
+    char what[64];
+
+    shown.of_trial = shown.done = 0;
+    for (int i = 0; i < n; i++) {
+        const double work = expected_work(shown.x, &shown.x->trial[trial[i]]);
+        shown.of_trial += work;
+        shown.done += part[i] * work;
+    }
+    snprintf(what, sizeof what, "%d of %d runs, %d side by side", shown.n_ready + shown.n_ended,
+             shown.x->n, n);
+    show_line(seconds_now(), what);
 }
 
 void shown_step(const char *what, void *ignored)

@@ -12,6 +12,9 @@ void shown_trial(int i);
 void shown_ready(int i);
 /* A step of it begins: a trial_step(). */
 void shown_step(const char *what, void *ignored);
+/* Of trials side by side: that one has ended; those that run, and how far each is, 0 ... 1. */
+void shown_ended(int i);
+void shown_several(const int *trial, const double *part, int n);
 void shown_end(void);
 
 #endif

@@ -16,6 +16,7 @@ extern "C" {
 /* The range of a parameter that is a real number. */
 struct real_range {
     double initial, min, max;
+    const char *word; /* NULL, or what may stand in its place and is INFINITY: known only later */
 };
 
 /* One parameter of an operation: a size, another whole number, a named
@@ -58,7 +59,7 @@ struct param {
     {                                                                                              \
         .name = name_, .help = help_, .real = &(const struct real_range)                           \
         {                                                                                          \
-            initial_, min_, max_                                                                   \
+            initial_, min_, max_, NULL                                                             \
         }                                                                                          \
     }
 
@@ -81,7 +82,7 @@ struct param {
     {                                                                                              \
         .name = name_, .help = help_, .aside = 1, .draw = 1, .real = &(const struct real_range)    \
         {                                                                                          \
-            initial_, min_, max_                                                                   \
+            initial_, min_, max_, NULL                                                             \
         }                                                                                          \
     }
 #define ASIDE_PARAM(name_, choices_, initial_, help_)                                              \

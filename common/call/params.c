@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,14 @@ int choice_set(const char *key, const char *value, const char *const *names, int
     return err_set("%s = %s: not one of%s", key, value, known);
 }
 
+static int set_real(const struct real_range *range, const char *value, double *x)
+{
+    if (!range->word || strcmp(value, range->word) != 0)
+        return number_real(value, range->min, range->max, x);
+    *x = INFINITY;
+    return 0;
+}
+
 int op_set(struct call *f, const char *key, const char *value)
 {
     int place;
@@ -34,7 +43,7 @@ int op_set(struct call *f, const char *key, const char *value)
         return err_set("%s has no parameter %s", f->op->name, key);
     if (p->choices)
         return choice_set(p->name, value, p->choices, &f->choice[place]);
-    if (p->real   ? number_real(value, p->real->min, p->real->max, &f->real[place])
+    if (p->real   ? set_real(p->real, value, &f->real[place])
         : p->seed ? number_seed(value, UINT64_MAX, (uint64_t *)&DIM(f, p->letter))
                   : number_whole(value, p->min, p->max, &DIM(f, p->letter)))
         return err_at("%s = %s", key, value);
@@ -101,6 +110,8 @@ const char *op_value(const struct call *f, int i, char buffer[32])
         return "";
     if (p->choices)
         return p->choices[f->choice[i]];
+    if (p->real && isinf(f->real[i]))
+        return p->real->word;
     if (p->real) {
         snprintf(buffer, 32, "%.15g", f->real[i]);
         if (strtod(buffer, NULL) != f->real[i])

@@ -38,7 +38,7 @@ static const char *unless_dynamic(const struct call *f)
         .name = name_, .help = "of the tables of corrections", .aside = 1, .draw = 1,              \
         .unless = unless_update, .real = &(const struct real_range)                                \
         {                                                                                          \
-            initial_, 0, 0.999999                                                                  \
+            initial_, 0, 0.999999, NULL                                                            \
         }                                                                                          \
     }
 #define DRAWN_OF(unless_, name_, choices_, help_)                                                  \
@@ -66,7 +66,7 @@ static const struct param params[] = {
     [SCHEDULE_CLIP] = {.name = "clip",
                        .help = "the largest norm of the gradient; 0: any",
                        .unless = unless_update,
-                       .real = &(const struct real_range){1, 0, 1e6}},
+                       .real = &(const struct real_range){1, 0, 1e6, NULL}},
     [SCHEDULE_LOSS_SCALE] = {.name = "loss_scale",
                              .choices = loss_scales,
                              .help = "does the loss's scale move?",

@@ -156,17 +156,26 @@ static int refuse_elsewhere(struct composing *c, const struct op *o, int kind,
     return 1;
 }
 
-/* The last to vary is the one that comes last. */
-static void move_last(struct ini_section *s, const char *key)
+/* The entry of that key, if there is one, becomes *to. */
+static void take_out(struct ini_section *s, const char *key, struct ini_entry *to)
 {
     const struct ini_entry *e = section_entry(s, key);
 
     if (!e)
         return;
     const int at = (int)(e - s->entry);
-    const struct ini_entry moved = *e;
-    memmove(&s->entry[at], &s->entry[at + 1], (size_t)(s->n - 1 - at) * sizeof moved);
-    s->entry[s->n - 1] = moved;
+    *to = *e;
+    memmove(&s->entry[at], &s->entry[at + 1], (size_t)(--s->n - at) * sizeof *s->entry);
+}
+
+/* The last to vary is the one that comes last. */
+static void move_last(struct ini_section *s, const char *key)
+{
+    struct ini_entry e = {.key = NULL};
+
+    take_out(s, key, &e);
+    if (e.key)
+        s->entry[s->n++] = e;
 }
 
 static const struct op *op_of(const struct composing *c)
@@ -180,30 +189,85 @@ static const struct op *op_of(const struct composing *c)
     return e ? cell_op(e->value) : NULL;
 }
 
-/* The variant's name: the model's, and the values of its keys that differ in these trials. */
-static void name_variants(const struct composing *c, int from)
+/* Adds the value of parameter i, which differs within these trials, to their names. */
+static void name_by(const struct composing *c, int from, int i)
 {
-    const struct experiment *x = c->p->x;
-    const char *model = c->part[CELL_OF_MODEL] ? section_name(c->part[CELL_OF_MODEL]) : "";
-    const char *task = c->part[CELL_OF_TASK] ? section_name(c->part[CELL_OF_TASK]) : "";
-    char first[32], other[32];
+    struct experiment *x = c->p->x;
+    const struct op *o = x->trial[from].call.op;
+    const int of_task = cell_part(o, o->param[i].name) == CELL_OF_TASK;
+    char value[32];
 
     for (int t = from; t < x->n; t++) {
-        snprintf(x->trial[t].variant, sizeof x->trial->variant, "%s", model);
-        snprintf(x->trial[t].task, sizeof x->trial->task, "%s", task);
+        char *name = of_task ? x->trial[t].task : x->trial[t].variant;
+        append(name, sizeof x->trial->variant, "%s%s", *name ? "_" : "",
+               op_value(&x->trial[t].call, i, value));
     }
-    for (int i = 0; from < x->n && i < x->trial[from].call.op->n_params; i++) {
-        const struct op *o = x->trial[from].call.op;
-        int differ = 0;
-        if (cell_part(o, o->param[i].name) != CELL_OF_MODEL)
-            continue;
-        for (int t = from; t < x->n; t++)
-            differ |= strcmp(op_value(&x->trial[from].call, i, first),
-                             op_value(&x->trial[t].call, i, other)) != 0;
-        for (int t = from; differ && t < x->n; t++)
-            append(x->trial[t].variant, sizeof x->trial->variant, "%s%s",
-                   *x->trial[t].variant ? "_" : "", op_value(&x->trial[t].call, i, first));
+}
+
+static int differs(const struct experiment *x, int from, int i)
+{
+    char first[32], other[32];
+    int differ = 0;
+
+    for (int t = from; t < x->n; t++)
+        differ |= strcmp(op_value(&x->trial[from].call, i, first),
+                         op_value(&x->trial[t].call, i, other)) != 0;
+    return differ;
+}
+
+/* Whatever differs within these trials is in the names of their variants and tasks, but rates and seeds. */
+static void name_variants(const struct composing *c, int from)
+{
+    struct experiment *x = c->p->x;
+    const char *model = c->part[CELL_OF_MODEL] ? section_name(c->part[CELL_OF_MODEL]) : "";
+    const char *task = c->part[CELL_OF_TASK] ? section_name(c->part[CELL_OF_TASK]) : "";
+    const struct op *o = from < x->n ? x->trial[from].call.op : NULL;
+    int stored = 0;
+
+    for (int t = from; t < x->n; t++) {
+        struct trial *to = &x->trial[t];
+        snprintf(to->model, sizeof to->model, "%s", *model ? model : cell_mixer_of(o));
+        snprintf(to->variant, sizeof to->variant, "%s", to->model);
+        snprintf(to->task, sizeof to->task, "%s", *task ? task : cell_task_of(&to->call));
+        to->confirms = cell_waits(&to->call);
+        stored |= to->type != x->trial[from].type;
     }
+    for (int i = 0; o && i < o->n_params; i++)
+        if (cell_part(o, o->param[i].name) >= 0 && strcmp(o->param[i].name, "lr") != 0 &&
+            !(strcmp(o->param[i].name, "task") == 0 && !*task) && differs(x, from, i))
+            name_by(c, from, i);
+    for (int t = from; stored && t < x->n; t++)
+        append(x->trial[t].variant, sizeof x->trial->variant, "_%s", types[x->trial[t].type].name);
+}
+
+/* Their confirming runs: the same once more, at the best rate, with other seeds. */
+static void add_confirming(struct composing *c, const struct ini_entry *confirm)
+{
+    char best[] = BEST_RATE;
+    const struct ini_entry *const was[] = {section_entry(&c->s, "lr"),
+                                           section_entry(&c->s, "seed")};
+    const struct ini_entry now[] = {{"lr", best, was[0] ? was[0]->line : confirm->line},
+                                    {"seed", confirm->value, confirm->line}};
+
+    for (int i = 0; i < 2; i++)
+        if (was[i])
+            c->s.entry[was[i] - c->s.entry] = now[i];
+        else if (take(c, &now[i]))
+            return;
+    section_trials(c->p, &c->s);
+}
+
+/* A file names rates; the best of them is for confirming runs. */
+static void refuse_best(struct composing *c, int from)
+{
+    const struct ini_entry *lr = section_entry(&c->s, "lr");
+    int waits = 0;
+
+    for (int t = from; t < c->p->x->n; t++)
+        waits |= cell_waits(&c->p->x->trial[t].call);
+    if (waits)
+        plan_fault(c->p, lr->line,
+                   "lr = " BEST_RATE ": confirm = SEEDS makes such runs; here rates are searched");
 }
 
 static void compose(struct composing *c)
@@ -226,8 +290,14 @@ static void compose(struct composing *c)
             e = take(c, &c->trial->entry[i]);
     move_last(&c->s, "lr");
     move_last(&c->s, "seed");
+    struct ini_entry confirm = {.key = NULL};
+    take_out(&c->s, "confirm", &confirm);
+    const int faults = c->p->n_faults;
     if (!e)
         section_trials(c->p, &c->s);
+    refuse_best(c, from);
+    if (!e && confirm.key && c->p->n_faults == faults)
+        add_confirming(c, &confirm);
     name_variants(c, from);
     free(c->s.entry);
 }

@@ -11,11 +11,13 @@
  *     updates = 400
  *     lr = 1e-3, 1e-2
  *     seed = 1 .. 3
+ *     confirm = 11 .. 20              ; seeds of further runs, at the best of these rates
  *     [trial]
  *     model = z, no_z                 ; names of such sections
  *     task = parity
  *
- * is the product of all lists: seeds fastest, then rates, the other keys of [train], tasks, models.  A [trial] may set any key
+ * is the product of all lists: seeds fastest, then rates, the other keys of [train], tasks, models; each model's runs that
+ * confirm behind those that search.  A [trial] may set any key
  * itself, in place of what a section says.  Where no [task] has a name, `task` is the task's own key.  Each key belongs
  * into one kind of section (cell.h); each section must be named by a [trial]. */
 #ifndef PLAN_CELLS_H

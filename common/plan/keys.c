@@ -115,6 +115,11 @@ static int add_check(const struct plan_key *k, void *to, const char *value)
     return 0;
 }
 
+static int set_margin(const struct plan_key *k, void *to, const char *value)
+{
+    return number_real(value, 0, 1e3, member(k, to)) ? err_at("margin = %s", value) : 0;
+}
+
 const char *const save_names[] = {[SAVE_ALL] = "all",
                                   [SAVE_OUTPUTS] = "outputs",
                                   [SAVE_NONE] = "none",
@@ -184,6 +189,14 @@ static int set_kernel(const struct plan_key *key, void *to, const char *value)
                          quote_fit(value, 100), value, o->name, known);
 }
 
+/* A section's own are taken out before its trials are made (cells.c). */
+static int set_confirm(const struct plan_key *k, void *to, const char *value)
+{
+    (void)to;
+    (void)value;
+    return err_set("%s: only a [trial], or its [train], of an ini has seeds to confirm", k->name);
+}
+
 static int set_goal(const struct plan_key *k, void *to, const char *value)
 {
     return goal_read(((const struct trial *)to)->call.op, k->name, value, member(k, to));
@@ -226,6 +239,18 @@ const struct plan_key experiment_keys[] = {
      INTO(experiment, save, set_choice), .names = save_names},
     {"compress", ONE, "1", "gzip level of its tensors, 0 to 9",
      INTO(experiment, compress, set_whole), .min = 0, .max = 9},
+    {"baseline", ONE, NULL, "of measure = train: the variant that the others are compared with",
+     INTO(experiment, baseline, set_text)},
+    {"compare", TEXT_OF_MANY, NULL,
+     "of measure = train: pairs A : B, C : D of variants, in place of a baseline",
+     INTO(experiment, compare, set_text)},
+    {"margin", ONE, "0.01",
+     "of measure = train: variants whose interval of differences lies within it are equal; "
+     "accuracy, or bits",
+     INTO(experiment, margin, set_margin)},
+    {"per_device", ONE, "0",
+     "of measure = train: runs side by side on a GPU, 1 to 64; 0: as many as pay",
+     INTO(experiment, per_device, set_whole), .min = 0, .max = 64},
     {.name = NULL},
 };
 
@@ -254,6 +279,10 @@ const struct plan_key trial_keys[] = {
      "of measure = train: lengths on which the last weights are tested; default: the training "
      "length",
      INTO(trial, eval, set_text)},
+    {"confirm", LIST, NULL,
+     "of measure = train: seeds of further runs, at the best rate of the search alone; results are "
+     "theirs",
+     .set = set_confirm},
     {"kernel", ONE, NULL, "name of a kernel; default: the first that accepts the case",
      INTO(trial, kernel, set_kernel)},
     {"goal", ONE, NULL,

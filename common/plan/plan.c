@@ -17,6 +17,7 @@
 #include "common/plan/keys.h"
 #include "common/plan/programs.h"
 #include "common/plan/section.h"
+#include "common/plan/variants.h"
 #include "common/plan/training.h"
 
 enum { MAX_KEYS = 200 }; /* of a section */
@@ -72,11 +73,12 @@ static void output_after(struct plan *p, int named)
 static void set_experiment(struct plan *p, int k, const char *value, int line)
 {
     const struct plan_key *key = &experiment_keys[k];
-    struct lists *l = key->many ? calloc(1, sizeof *l) : NULL;
+    const int many = key->many == LIST;
+    struct lists *l = many ? calloc(1, sizeof *l) : NULL;
 
-    if (key->many && !l)
+    if (many && !l)
         plan_fault(p, line, "no memory");
-    else if (key->many ? lists_add(l, key->name, value, line) : key->set(key, p->x, value))
+    else if (many ? lists_add(l, key->name, value, line) : key->set(key, p->x, value))
         plan_fault(p, line, "%s", err_text());
     else
         for (int i = 0; l && i < l->list[0].n_values; i++)
@@ -237,6 +239,7 @@ static void read_sections(struct plan *p, const struct ini *ini)
         }
     }
     cells_refuse(p, ini);
+    variants_check(p, ini);
     if (!trials && !others)
         plan_fault(p, 0, "it has no [trial]");
 }

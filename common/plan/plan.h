@@ -16,6 +16,9 @@
  *                                     ; or else the ini file's however long, and .h5
  *     save = all                      ; or outputs, none; of measure = train final, or none
  *     compress = 1                    ; gzip level 0 to 9
+ *     baseline = z_tanh               ; of measure = train: what the others are compared with; or
+ *     compare = z_tanh : no_z_tanh    ; these pairs (ablation.h)
+ *     margin = 0.01                   ; and they are equal within it
  *
  *     [trial]                         ; or [trial NAME]; any number of them
  *     op = e74                        ; or all: a set of trials for each operation
@@ -34,6 +37,7 @@
  *     model = z, no_z                 ; of measure = train: sections [model NAME], [task NAME], [train NAME], of which the
  *                                     ; trial is composed (cells.h)
  *     eval = 40, 64, 256              ; of measure = train: lengths of the test
+ *     confirm = 11 .. 26              ; and seeds of further runs at the best rate
  *     kernel = plain                  ; default: the first that accepts the case
  *     goal = 90 % memory              ; forward must reach it, with measure = time (goal.h); and
  *                                     ; goal_backward
@@ -100,10 +104,12 @@ struct trial {
     struct goal goal[N_PASSES];      /* of each pass, where times are measured */
     char section[64];                /* NAME of [trial NAME], control characters as \xHH; or "" */
     char eval[160];                  /* of training: lengths of the test, "40, 64"; or "" */
-    char variant[64],
-        task[64]; /* of training: the [model] with what differs within it, and the [task]; or "" */
-    int line;     /* of the section in the ini file */
-    int input_line;      /* of `group` or `tensor` there or, if there is none, of `file` */
+    /* Of training from an ini: the name of its [model] or its mixer; the same, with what differs within it or within its
+     * [train]; of its [task], or the task itself, likewise; or "". */
+    char model[64], variant[64], task[64];
+    int confirms;   /* of training: its rate is the best of a search, which its words do not have */
+    int line;       /* of the section in the ini file */
+    int input_line; /* of `group` or `tensor` there or, if there is none, of `file` */
     char text[MAX_LINE]; /* the words that make this trial again, with -t */
 };
 
@@ -141,7 +147,11 @@ struct experiment {
     int scratch; /* the output is the default of words, which the next words may replace */
     enum save save;
     int compress;
-    char *text; /* the ini file, or the words */
+    char baseline[64],
+        compare[512]; /* of training: names of variants, as variants.h has it; or "" */
+    double margin;    /* equal within it */
+    int per_device;   /* runs of training side by side on a GPU; 0: as many as pay */
+    char *text;       /* the ini file, or the words */
     int n;
     struct trial *trial;
 };

@@ -193,20 +193,34 @@ double training_work(const struct trial *t)
     return work;
 }
 
-int training_again(const struct trial *t, int64_t update, char text[MAX_LINE])
+/* Its text, from a copy of the trial whose parameters are set. */
+static int line_of(const struct trial *t, const char *const set[][2], int n, char text[MAX_LINE])
 {
     struct trial *copy = malloc(sizeof *copy);
-    char number[32];
-    int e;
+    int e = 0;
 
     if (!copy)
         return err_set("no memory for a line of words");
     *copy = *t;
-    snprintf(number, sizeof number, "%lld", (long long)update);
-    e = op_set(&copy->call, "parity_every", number) || op_set(&copy->call, "until", number) ||
-        plan_text(copy);
+    for (int i = 0; !e && i < n; i++)
+        e = op_set(&copy->call, set[i][0], set[i][1]);
+    e = e || plan_text(copy);
     if (!e)
         memcpy(text, copy->text, MAX_LINE);
     free(copy);
     return e;
+}
+
+int training_line(const struct trial *t, char text[MAX_LINE])
+{
+    return line_of(t, NULL, 0, text);
+}
+
+int training_again(const struct trial *t, int64_t update, char text[MAX_LINE])
+{
+    char number[32];
+    const char *const set[][2] = {{"parity_every", number}, {"until", number}};
+
+    snprintf(number, sizeof number, "%lld", (long long)update);
+    return line_of(t, set, COUNT(set), text);
 }

@@ -30,6 +30,8 @@ double training_memory(const struct trial *t);
 
 /* The words that make this update of a trial again, and judge it: the run until there.  Nonzero after err_set(). */
 int training_again(const struct trial *t, int64_t update, char text[MAX_LINE]);
+/* Its words as it is, which differ from t->text where its rate is that of a search.  Nonzero after err_set(). */
+int training_line(const struct trial *t, char text[MAX_LINE]);
 /* What its updates are of work, in the unit of duration.h. */
 double training_work(const struct trial *t);
 

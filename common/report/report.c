@@ -17,6 +17,7 @@
 #include "common/base/quote.h"
 #include "common/plan/keys.h"
 #include "common/plan/training.h"
+#include "common/report/ablation_text.h"
 #include "common/report/counts.h"
 #include "common/report/goal_text.h"
 #include "common/report/group.h"
@@ -686,6 +687,13 @@ void report_note(struct report *p, const char *fmt, ...)
     va_end(ap);
     progress_clear();
     say(&p->screen, 0, "%s", text);
+}
+
+void report_ablation(struct report *p, const struct stored_ablation *a)
+{
+    progress_clear();
+    if (!p->screen.tsv)
+        ablation_text(&p->screen, a);
 }
 
 int report_end(struct report *p, const char *file, int interrupted)

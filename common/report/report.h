@@ -34,6 +34,9 @@ void report_baseline(struct report *p, int i, const struct baseline *b,
                      const struct comparison *list, int n);
 /* A line on the whole, before the summary. */
 void report_note(struct report *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* What runs of training say of each other. */
+struct stored_ablation;
+void report_ablation(struct report *p, const struct stored_ablation *a);
 /* Summary and closing line "N checks, F failed, S skipped"; returns F. */
 int report_end(struct report *p, const char *file, int interrupted);
 void report_free(struct report *p);

@@ -16,17 +16,15 @@
 
 /* ---- where ---- */
 
-/* The one that is named; else the first that is judged and there; else the reference of the type. */
-static const struct backend *backend_of(const struct task *task)
+const struct backend *training_place(const struct experiment *x, const struct trial *t)
 {
-    const struct experiment *x = task->x;
-    const struct backend *b = training_backend(x, task->t);
+    const struct backend *b = training_backend(x, t);
 
     for (int i = 0; !b && judged_backend(i); i++)
-        if (judged_backend(i)->type == task->t->type &&
+        if (judged_backend(i)->type == t->type &&
             !backend_unavailable(x->contexts, judged_backend(i)))
             b = judged_backend(i);
-    return b ? b : reference_of(task->t->type);
+    return b ? b : reference_of(t->type);
 }
 
 /* ---- how far it is ---- */
@@ -97,13 +95,17 @@ static unsigned char *corpus_of(const struct trial *t, size_t *n)
 int training_run(const struct task *task)
 {
     struct result *r = task->r;
-    const struct backend *b = backend_of(task);
+    const struct backend *b = training_place(task->x, task->t);
     struct reporting w = {.task = task};
     size_t bytes = 0;
     unsigned char *corpus = corpus_of(task->t, &bytes);
 
     if (*task->t->file && !corpus)
         return TRIAL_BAD_INPUT;
+    if (cell_waits(&task->t->call)) {
+        free(corpus);
+        return err_set("lr = " BEST_RATE ": no search has found it; give a rate");
+    }
     r->cell = malloc(sizeof *r->cell);
     r->training = calloc(1, sizeof *r->training);
     r->trained = calloc(1, sizeof *r->trained);

@@ -7,6 +7,9 @@
 /* Nonzero after err_set(), or TRIAL_BAD_INPUT: the corpus cannot be read. */
 int training_run(const struct task *task);
 void training_free(struct result *r);
+/* Where a trial trains: on the backend that is named; else the first that is judged and there; else the reference of its
+ * type. */
+const struct backend *training_place(const struct experiment *x, const struct trial *t);
 
 /* "update 400 of 5000, loss 0.41, accuracy 0.83, 120 k tokens/s" */
 enum { TRAINING_TEXT = 160 };

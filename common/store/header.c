@@ -27,10 +27,11 @@ static const char *const schemas[] = {"ablate-1", "ablate-2"};
 
 /* ---- the keys that decide what is in the file ---- */
 
-enum { N_KEYS = 7 };
+/* The last ones are of measure = train alone. */
+enum { N_KEYS = 10, N_KEYS_OF_ALL = 7 };
 struct key_text {
     const char *key;
-    char text[256];
+    char text[512];
 };
 
 /* Names beside each other, of those whose bit is set. */
@@ -51,10 +52,12 @@ static void join_backends(const struct experiment *x, char *text, size_t size)
         append(text, size, "%s%s", i ? ", " : "", x->backend[i]->name);
 }
 
-static void keys_of(const struct experiment *x, struct key_text k[N_KEYS])
+/* Returns how many there are. */
+static int keys_of(const struct experiment *x, struct key_text k[N_KEYS])
 {
     static const char *const keys[N_KEYS] = {"measure", "checks",   "directions", "repeats",
-                                             "save",    "compress", "backends"};
+                                             "save",    "compress", "backends",   "baseline",
+                                             "compare", "margin"};
     for (int i = 0; i < N_KEYS; i++)
         k[i].key = keys[i];
     snprintf(k[0].text, sizeof k[0].text, "%s", measure_names[x->measure]);
@@ -65,6 +68,10 @@ static void keys_of(const struct experiment *x, struct key_text k[N_KEYS])
     snprintf(k[4].text, sizeof k[4].text, "%s", save_names[x->save]);
     snprintf(k[5].text, sizeof k[5].text, "%d", x->compress);
     join_backends(x, k[6].text, sizeof k[6].text);
+    snprintf(k[7].text, sizeof k[7].text, "%s", x->baseline);
+    snprintf(k[8].text, sizeof k[8].text, "%s", x->compare);
+    snprintf(k[9].text, sizeof k[9].text, "%.15g", x->margin);
+    return x->measure == MEASURE_TRAIN ? N_KEYS : N_KEYS_OF_ALL;
 }
 
 /* ---- written ---- */
@@ -114,13 +121,13 @@ int header_write(hid_t root, const struct experiment *x)
     gethostname(host, sizeof host - 1);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     header_device(x, device, sizeof device);
-    keys_of(x, k);
+    const int n_keys = keys_of(x, k);
     uint64_t lines = FNV_BEGIN;
     for (int i = 0; i < x->n; i++)
         lines = hash_trial(lines, x->trial[i].text, program_text_of(x->trial[i].call.op));
     plan_hash_text(lines, x->n, plan);
     int e = h5_put_text(root, "schema", SCHEMA) || h5_put_text(root, "version", PACKAGE_VERSION);
-    for (int i = 0; !e && i < N_KEYS; i++)
+    for (int i = 0; !e && i < n_keys; i++)
         e = h5_put_text(root, k[i].key, k[i].text);
     return e || h5_put_text(root, "name", x->name) ||
            h5_put_text(root, "ini", x->text ? x->text : "") ||
@@ -278,13 +285,13 @@ static int same_key(hid_t root, const struct key_text *k)
 static int same_keys(hid_t root, const struct experiment *x)
 {
     struct key_text k[N_KEYS];
-    char there[256];
+    char there[512];
     int e = 0;
 
     if (!h5_same_text(root, "name", x->name, there, sizeof there))
         return err_set("holds another plan: '%s', not '%s'", there, x->name);
-    keys_of(x, k);
-    for (int i = 0; !e && i < N_KEYS; i++)
+    const int n = keys_of(x, k);
+    for (int i = 0; !e && i < n; i++)
         e = same_key(root, &k[i]);
     return e;
 }

@@ -33,6 +33,7 @@
 #include "common/store/header.h"
 #include "common/store/output.h"
 #include "common/store/store.h"
+#include "common/store/write_ablation.h"
 #include "common/store/write_trial.h"
 
 enum { MIB = 1 << 20, MAX_FRESH = MAX_OUTPUT + 16, FRESH_NAMES = 99 };
@@ -522,6 +523,24 @@ int store_write(struct store *s, int i, const struct result *r)
     }
     H5E_END_TRY
     return e ? err_at("%s", s->name) : 0;
+}
+
+/* Nothing in a finished file changes: it has them. */
+int store_write_ablation(struct store *s, const struct ablation *a)
+{
+    int e = 0;
+
+    if (s->finished)
+        return 0;
+    QUIETLY(e = disk_reserve(s->file, s->fd, ablation_bytes(a)) || ablation_write(s->file, a) ||
+                flush(s);
+            if (disk_trim(s->file, s->fd)) e = -1)
+    return e ? err_at("%s", s->name) : 0;
+}
+
+hid_t store_file(const struct store *s)
+{
+    return s->file;
 }
 
 /* Give the part its final name, if both are what they were. */

@@ -40,6 +40,8 @@
 #ifndef STORE_H
 #define STORE_H
 
+#include <hdf5.h>
+
 #include "common/run/result.h"
 #include "common/store/read_times.h"
 
@@ -84,6 +86,12 @@ int store_close(struct store *s, int complete);
 /* Closes a store to which nothing was written, after an error; a part without finished trials is
  * removed. */
 void store_abandon(struct store *s);
+/* The tables of what runs of training say of each other (ablation/tables.h), in place of earlier ones.  Nonzero after
+ * err_set(). */
+struct ablation;
+int store_write_ablation(struct store *s, const struct ablation *a);
+/* The file, to be read. */
+hid_t store_file(const struct store *s);
 /* The present name of the file. */
 const char *store_name(const struct store *s);
 

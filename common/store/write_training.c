@@ -9,6 +9,7 @@
 
 #include "common/base/err.h"
 #include "common/base/h5.h"
+#include "common/plan/training.h"
 #include "common/store/write_training.h"
 #include "common/train/run.h"
 
@@ -138,7 +139,8 @@ static int put_test(struct out *o)
 
     for (hsize_t i = 0; i < n; i++)
         at[i] = share(e->hits_at[i], e->targets_at[i]);
-    if (g < 0 || h5_put_double(g, "loss", e->loss) ||
+    if (g < 0 || h5_put_int(g, "length", DIM(&o->r->cell->batch, 'T')) ||
+        h5_put_double(g, "loss", e->loss) ||
         h5_put_double(g, "accuracy", share(e->hits, e->targets)) ||
         h5_put_double(g, "sequence_accuracy", share(e->rows_right, e->rows)) ||
         h5_put_int(g, "targets", e->targets) || h5_put_int(g, "rows", e->rows))
@@ -303,16 +305,38 @@ static int put_first_batches(struct out *o)
 
 /* ---- a run ---- */
 
+/* Of training, until the update at which it had learned. */
+static double seconds_to_target(const struct trained *r)
+{
+    double seconds = 0;
+
+    for (int i = 0; i < r->n_validations; i++)
+        if (r->validation[i].update <= r->learned)
+            seconds = r->validation[i].seconds;
+    return seconds;
+}
+
 static int put_time(struct out *o)
 {
     const struct trained *r = o->run;
     const hid_t g = add_group(o, "speed");
 
     return g < 0 || h5_put_double(g, "seconds", r->seconds) ||
+                   (r->learned && h5_put_double(g, "seconds_to_target", seconds_to_target(r))) ||
                    h5_put_double(g, "tokens_per_s", trained_rate(r)) ||
                    h5_put_int(g, "device_bytes", r->bytes)
                ? -1
                : 0;
+}
+
+/* The line that makes a confirming run again: with its rate. */
+static int put_again(const struct out *o)
+{
+    char *text = malloc(MAX_LINE);
+    const int e = !text || training_line(o->r->trial, text) || h5_put_text(o->trial, "again", text);
+
+    free(text);
+    return e ? err_at("again") : 0;
 }
 
 static int put_attributes(const struct out *o)
@@ -320,7 +344,11 @@ static int put_attributes(const struct out *o)
     const struct trained *r = o->run;
     const struct backend *b = r->of->backend;
 
-    return h5_put_text(o->trial, "backend", b->name) ||
+    return (o->r->trial->confirms &&
+            (h5_put_double(o->trial, "lr", cell_rate(&o->r->trial->call)) ||
+             h5_put_int(o->trial, "confirms", 1) || put_again(o))) ||
+           h5_put_int(o->trial, "classes", cell_classes(&o->r->cell->batch)) ||
+           h5_put_text(o->trial, "backend", b->name) ||
            h5_put_text(o->trial, "device", b->machine->device.name(r->of->context)) ||
            h5_put_text(o->trial, "ended", run_ends[r->end]) ||
            h5_put_int(o->trial, "updates_done", r->done) ||

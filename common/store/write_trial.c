@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,8 +52,8 @@ static int say_params(const struct trial *t, struct said said[], char choice[MAX
     for (int p = 0; p < o->n_params; p++) {
         const struct param *param = &o->param[p];
         const char *value = op_value(&t->call, p, choice[p]);
-        if (!*value)
-            continue;
+        if (!*value || (param->real && isinf(t->call.real[p])))
+            continue; /* it is put beside the result, where it becomes known */
         said[n] = (struct said){.name = param->name, .text = param->choices ? value : NULL};
         if (param->real) {
             said[n].kind = SAID_REAL;

@@ -114,7 +114,8 @@ enum { SCALE_NONE, SCALE_MOVES };
     }
 #define REAL(name_, initial_, min_, max_, help_)                                                   \
     {                                                                                              \
-        .name = name_, .real = &(const struct real_range){initial_, min_, max_}, .help = help_     \
+        .name = name_, .real = &(const struct real_range){initial_, min_, max_, NULL},             \
+        .help = help_                                                                              \
     }
 
 static const struct param model_params[] = {
@@ -130,7 +131,10 @@ static const struct param model_params[] = {
 static const struct param train_params[] = {
     [CELL_UPDATES] = WHOLE_FROM(1, "updates", 5000, "updates U of the run"),
     [CELL_BATCH] = WHOLE_FROM(1, "batch", 128, "sequences of an update"),
-    [CELL_LR] = REAL("lr", 1e-3, 1e-12, 1e3, "the highest learning rate"),
+    [CELL_LR] = {.name = "lr",
+                 .real = &(const struct real_range){1e-3, 1e-12, 1e3, BEST_RATE},
+                 .help = "the highest learning rate; best: of a run that confirms, that which the "
+                         "search found"},
     [CELL_SCHEDULE] = {.name = "schedule", .choices = schedules, .help = "how it falls"},
     [CELL_WARMUP] = WHOLE_FROM(-1, "warmup", -1, "updates in which it rises; -1: a tenth of all"),
     [CELL_DECAY] =
@@ -369,6 +373,17 @@ const char *cell_mixer(int i, const struct op **o)
     return i < (int)COUNT(mixers) ? mixers[i].name : NULL;
 }
 
+const char *cell_mixer_of(const struct op *o)
+{
+    return cell_of(o)->mixer->name;
+}
+
+const char *cell_task_of(const struct call *f)
+{
+    const int task = cell_of(f->op)->task + EXAMPLES_TASK;
+    return f->op->param[task].choices[f->choice[task]];
+}
+
 int cell_has_key(const struct op *o, int i)
 {
     return o->param[i].unless != follows && o->param[i].unless != not_here;
@@ -380,12 +395,27 @@ int cell_part(const struct op *o, const char *key)
 
     if (strcmp(key, "file") == 0 || strcmp(key, "eval") == 0)
         return CELL_OF_TASK;
-    if (strcmp(key, "dtype") == 0 || strcmp(key, "seed") == 0)
+    if (strcmp(key, "dtype") == 0 || strcmp(key, "seed") == 0 || strcmp(key, "confirm") == 0)
         return CELL_OF_TRAIN;
     for (int i = 0; i < o->n_params; i++)
         if (cell_has_key(o, i) && strcmp(o->param[i].name, key) == 0)
             return i < c->task ? CELL_OF_MODEL : i < c->train ? CELL_OF_TASK : CELL_OF_TRAIN;
     return -1;
+}
+
+double cell_rate(const struct call *f)
+{
+    return f->real[cell_of(f->op)->train + CELL_LR];
+}
+
+int cell_waits(const struct call *f)
+{
+    return isinf(cell_rate(f));
+}
+
+void cell_set_rate(struct call *f, double lr)
+{
+    f->real[cell_of(f->op)->train + CELL_LR] = lr;
 }
 
 /* ---- a case: the batch ---- */

@@ -17,14 +17,24 @@
 /* Of that mixer, the same one at each call; NULL after err_set(). */
 const struct op *cell_op(const char *mixer);
 int is_cell(const struct op *o);
+/* The names of an operation's mixer, and of a case's task. */
+const char *cell_mixer_of(const struct op *o);
+const char *cell_task_of(const struct call *f);
 /* The mixers, i from 0; NULL behind the last.  Their operation, or NULL: none. */
 const char *cell_mixer(int i, const struct op **o);
 /* Is parameter i of cell_op()'s a key?  Others follow from the model, or a run has none of them. */
 int cell_has_key(const struct op *o, int i);
-/* What a key says: the model with its mixer, the task, or how it is trained; also of dtype, seed and file, which are no
- * parameters; -1: no such key. */
+/* What a key says: the model with its mixer, the task, or how it is trained; also of dtype, seed, confirm, eval and file,
+ * which are no parameters; -1: no such key. */
 enum cell_part { CELL_OF_MODEL, CELL_OF_TASK, CELL_OF_TRAIN, CELL_PARTS };
 int cell_part(const struct op *o, const char *key);
+
+/* In place of a learning rate: the best of a search.  cell_read() reads it as INFINITY; no such run can be made before
+ * cell_set_rate(). */
+#define BEST_RATE "best"
+int cell_waits(const struct call *f);
+double cell_rate(const struct call *f);
+void cell_set_rate(struct call *f, double lr);
 
 enum train_schedule { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD, SCHEDULE_CONSTANT };
 

@@ -26,7 +26,7 @@ struct training {
 };
 
 /* How a run ended. */
-enum run_end { RUN_DONE, RUN_STOPPED, RUN_DIVERGED };
+enum run_end { RUN_DONE, RUN_STOPPED, RUN_DIVERGED, RUN_ENDS };
 extern const char *const run_ends[]; /* "done", "stopped", "diverged" */
 
 /* A validation: the mean loss, in nats, and the share of targets that were hit. */

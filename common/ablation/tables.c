@@ -1,0 +1,286 @@
+/* An ablation as tables (tables.h). */
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/ablation/tables.h"
+#include "common/base/err.h"
+
+/* ---- columns ---- */
+
+#define TEXT(COLUMN, name) COLUMN(s, name, NO_UNIT, IN_DUMP, NULL, 0)
+#define WHOLE(COLUMN, name) COLUMN(i, name, NO_UNIT, IN_DUMP, NULL, 0)
+#define REAL(COLUMN, name) COLUMN(d, name, PLAIN, IN_DUMP, NULL, 0)
+#define INTERVALS(C) REAL(C, low) REAL(C, high) REAL(C, percentile_low) REAL(C, percentile_high)
+
+#define RUN_COLUMNS(C)                                                                             \
+    WHOLE(C, trial)                                                                                \
+    TEXT(C, task)                                                                                  \
+    TEXT(C, variant)                                                                               \
+    REAL(C, lr) WHOLE(C, seed) WHOLE(C, confirms) TEXT(C, ended) WHOLE(C, updates)                 \
+        WHOLE(C, learned_at) WHOLE(C, length) REAL(C, accuracy) REAL(C, loss) REAL(C, validated)   \
+            REAL(C, seconds) REAL(C, seconds_to_target) REAL(C, tokens_per_s)
+#define CELL_COLUMNS(C)                                                                            \
+    TEXT(C, task)                                                                                  \
+    TEXT(C, variant)                                                                               \
+    TEXT(C, metric)                                                                                \
+    REAL(C, chance) REAL(C, lr) WHOLE(C, rates) WHOLE(C, at_end) WHOLE(C, confirmed)               \
+        WHOLE(C, seeds) WHOLE(C, solved) REAL(C, solved_low) REAL(C, solved_high) WHOLE(C, holds)  \
+            REAL(C, holds_low) REAL(C, holds_high) REAL(C, updates_to_target)                      \
+                REAL(C, tokens_to_target) REAL(C, seconds_to_target) WHOLE(C, diverged)            \
+                    WHOLE(C, stopped)
+#define TEST_COLUMNS(C)                                                                            \
+    TEXT(C, task)                                                                                  \
+    TEXT(C, variant) WHOLE(C, length) TEXT(C, metric) WHOLE(C, seeds) REAL(C, iqm) INTERVALS(C)
+#define RATE_COLUMNS(C)                                                                            \
+    TEXT(C, task)                                                                                  \
+    TEXT(C, variant)                                                                               \
+    REAL(C, lr) WHOLE(C, seeds) REAL(C, validated) REAL(C, updates_to_target) WHOLE(C, chosen)
+#define PAIR_COLUMNS(C)                                                                            \
+    TEXT(C, task)                                                                                  \
+    TEXT(C, variant)                                                                               \
+    TEXT(C, against)                                                                               \
+    WHOLE(C, length) TEXT(C, metric) WHOLE(C, seeds) REAL(C, difference) INTERVALS(C) REAL(C, p)   \
+        REAL(C, p_holm) TEXT(C, verdict)
+#define SIZE_COLUMNS(C)                                                                            \
+    TEXT(C, task)                                                                                  \
+    TEXT(C, variant)                                                                               \
+    REAL(C, parameters) REAL(C, parameters_inner) REAL(C, state_bytes) REAL(C, flops_per_token)
+
+#define ROW(name, LIST)                                                                            \
+    struct name##_row {                                                                            \
+        LIST(COLUMN_MEMBER)                                                                        \
+    };
+ROW(run, RUN_COLUMNS)
+ROW(cell, CELL_COLUMNS)
+ROW(test, TEST_COLUMNS)
+ROW(rate, RATE_COLUMNS)
+ROW(pair, PAIR_COLUMNS)
+ROW(size, SIZE_COLUMNS)
+#define RUN_COLUMN(...) COLUMN_OF(run_row, __VA_ARGS__)
+#define CELL_COLUMN(...) COLUMN_OF(cell_row, __VA_ARGS__)
+#define TEST_COLUMN(...) COLUMN_OF(test_row, __VA_ARGS__)
+#define RATE_COLUMN(...) COLUMN_OF(rate_row, __VA_ARGS__)
+#define PAIR_COLUMN(...) COLUMN_OF(pair_row, __VA_ARGS__)
+#define SIZE_COLUMN(...) COLUMN_OF(size_row, __VA_ARGS__)
+static const struct column run_columns[] = {RUN_COLUMNS(RUN_COLUMN){NULL}},
+                           cell_columns[] = {CELL_COLUMNS(CELL_COLUMN){NULL}},
+                           test_columns[] = {TEST_COLUMNS(TEST_COLUMN){NULL}},
+                           rate_columns[] = {RATE_COLUMNS(RATE_COLUMN){NULL}},
+                           pair_columns[] = {PAIR_COLUMNS(PAIR_COLUMN){NULL}},
+                           size_columns[] = {SIZE_COLUMNS(SIZE_COLUMN){NULL}};
+
+const char *const ablation_table_names[] = {"runs",  "cells", "tests", "rates",
+                                            "pairs", "sizes", NULL};
+
+/* ---- rows ---- */
+
+/* What is infinite was not reached: not known. */
+static double known(double x)
+{
+    return isfinite(x) ? x : NAN;
+}
+
+static const char *metric_of(int in_bits)
+{
+    return in_bits ? "bits" : "accuracy";
+}
+
+static void run_row(const struct ablation *a, int i, struct run_row *to)
+{
+    const struct stored_run *r = &a->runs->run[i];
+
+    *to = (struct run_row){.trial = r->trial + 1,
+                           .task = r->task,
+                           .variant = r->variant,
+                           .lr = r->rate,
+                           .seed = (int64_t)r->seed,
+                           .confirms = r->confirms,
+                           .ended = run_ends[r->end],
+                           .updates = r->updates,
+                           .learned_at = r->learned ? r->learned : -1,
+                           .length = r->test[0].length,
+                           .accuracy = r->test[0].accuracy,
+                           .loss = r->test[0].loss,
+                           .validated = r->validated,
+                           .seconds = r->seconds,
+                           .seconds_to_target = known(r->to_target),
+                           .tokens_per_s = r->tokens_per_s};
+}
+
+static void cell_row(const struct ablation *a, int i, struct cell_row *to)
+{
+    const struct ablated_cell *c = &a->cell[i];
+
+    *to = (struct cell_row){.task = c->task,
+                            .variant = c->variant,
+                            .metric = metric_of(c->in_bits),
+                            .chance = c->chance,
+                            .lr = c->best < 0 ? NAN : c->rate[c->best].rate,
+                            .rates = c->n_rates,
+                            .at_end = c->at_end,
+                            .confirmed = c->n && a->runs->run[c->run[0]].confirms,
+                            .seeds = c->n,
+                            .solved = c->solved,
+                            .solved_low = c->solved < 0 ? NAN : c->solved_in.low,
+                            .solved_high = c->solved < 0 ? NAN : c->solved_in.high,
+                            .holds = c->holds,
+                            .holds_low = c->holds < 0 ? NAN : c->holds_in.low,
+                            .holds_high = c->holds < 0 ? NAN : c->holds_in.high,
+                            .updates_to_target = known(c->updates),
+                            .tokens_to_target = known(c->tokens),
+                            .seconds_to_target = known(c->seconds),
+                            .diverged = c->diverged,
+                            .stopped = c->stopped};
+}
+
+static void test_row(const struct ablated_cell *c, const struct test_of *t, struct test_row *to)
+{
+    *to = (struct test_row){.task = c->task,
+                            .variant = c->variant,
+                            .length = t->length,
+                            .metric = metric_of(c->in_bits),
+                            .seeds = c->n,
+                            .iqm = t->value,
+                            .low = t->interval.bca.low,
+                            .high = t->interval.bca.high,
+                            .percentile_low = t->interval.percentile.low,
+                            .percentile_high = t->interval.percentile.high};
+}
+
+static void rate_row(const struct ablated_cell *c, int k, struct rate_row *to)
+{
+    *to = (struct rate_row){.task = c->task,
+                            .variant = c->variant,
+                            .lr = c->rate[k].rate,
+                            .seeds = c->rate[k].n,
+                            .validated = c->rate[k].validated,
+                            .updates_to_target = known(c->rate[k].updates),
+                            .chosen = k == c->best};
+}
+
+static void pair_row(const struct ablation *a, int i, struct pair_row *to)
+{
+    const struct compared_pair *p = &a->pair[i];
+    const struct ablated_cell *x = &a->cell[p->a];
+
+    *to = (struct pair_row){.task = x->task,
+                            .variant = x->variant,
+                            .against = a->cell[p->b].variant,
+                            .length = p->length,
+                            .metric = metric_of(x->in_bits),
+                            .seeds = p->n,
+                            .difference = p->difference,
+                            .low = p->n ? p->interval.bca.low : NAN,
+                            .high = p->n ? p->interval.bca.high : NAN,
+                            .percentile_low = p->n ? p->interval.percentile.low : NAN,
+                            .percentile_high = p->n ? p->interval.percentile.high : NAN,
+                            .p = p->p,
+                            .p_holm = p->adjusted,
+                            .verdict = comparison_words[p->word]};
+}
+
+static void size_row(const struct ablation *a, int i, struct size_row *to)
+{
+    const struct ablated_cell *c = &a->cell[i];
+
+    *to = (struct size_row){.task = c->task,
+                            .variant = c->variant,
+                            .parameters = c->parameters,
+                            .parameters_inner = c->inner,
+                            .state_bytes = c->state_bytes,
+                            .flops_per_token = c->flops};
+}
+
+/* ---- tables ---- */
+
+static int count(const struct ablation *a, int which)
+{
+    int n = 0;
+
+    if (which == TABLE_RUNS)
+        return a->runs->n;
+    if (which == TABLE_PAIRS)
+        return a->n_pairs;
+    if (which == TABLE_CELLS || which == TABLE_SIZES)
+        return a->n_cells;
+    for (int i = 0; i < a->n_cells; i++)
+        n += which == TABLE_TESTS ? a->cell[i].n_tests : a->cell[i].n_rates;
+    return n;
+}
+
+static void fill(const struct ablation *a, struct ablation_table *to, int which)
+{
+    int n = 0;
+
+    for (int i = 0; i < to->n && which == TABLE_RUNS; i++)
+        run_row(a, i, (struct run_row *)to->row + i);
+    for (int i = 0; i < to->n && which == TABLE_PAIRS; i++)
+        pair_row(a, i, (struct pair_row *)to->row + i);
+    for (int i = 0; i < a->n_cells; i++) {
+        if (which == TABLE_CELLS)
+            cell_row(a, i, (struct cell_row *)to->row + i);
+        if (which == TABLE_SIZES)
+            size_row(a, i, (struct size_row *)to->row + i);
+        for (int k = 0; which == TABLE_TESTS && k < a->cell[i].n_tests; k++)
+            test_row(&a->cell[i], &a->cell[i].test[k], (struct test_row *)to->row + n++);
+        for (int k = 0; which == TABLE_RATES && k < a->cell[i].n_rates; k++)
+            rate_row(&a->cell[i], k, (struct rate_row *)to->row + n++);
+    }
+}
+
+int ablation_table(const struct ablation *a, int which, struct ablation_table *to)
+{
+    static const struct {
+        const struct column *column;
+        size_t size;
+    } of[ABLATION_TABLES] = {
+        {run_columns, sizeof(struct run_row)},   {cell_columns, sizeof(struct cell_row)},
+        {test_columns, sizeof(struct test_row)}, {rate_columns, sizeof(struct rate_row)},
+        {pair_columns, sizeof(struct pair_row)}, {size_columns, sizeof(struct size_row)}};
+
+    *to = (struct ablation_table){ablation_table_names[which], of[which].column, of[which].size,
+                                  count(a, which), NULL};
+    to->row = calloc((size_t)to->n + 1, to->size);
+    if (!to->row)
+        return err_set("no memory for the table %s", to->name);
+    fill(a, to, which);
+    return 0;
+}
+
+static void csv_text(const char *text, FILE *to)
+{
+    if (!strpbrk(text, ",\"\n\r")) {
+        fputs(text, to);
+        return;
+    }
+    fputc('"', to);
+    for (; *text; text++)
+        fprintf(to, *text == '"' ? "\"\"" : "%c", *text);
+    fputc('"', to);
+}
+
+void ablation_csv(const struct ablation_table *t, FILE *to)
+{
+    for (const struct column *c = t->column; c->name; c++)
+        fprintf(to, "%s%s", c == t->column ? "" : ",", c->name);
+    fputc('\n', to);
+    for (int i = 0; i < t->n; i++) {
+        const char *row = (const char *)t->row + (size_t)i * t->size;
+        for (const struct column *c = t->column; c->name; c++) {
+            const void *at = row + c->offset;
+            if (c != t->column)
+                fputc(',', to);
+            if (c->kind == 's')
+                csv_text(*(const char *const *)at, to);
+            else if (c->kind == 'i')
+                fprintf(to, "%" PRId64, *(const int64_t *)at);
+            else if (!isnan(*(const double *)at))
+                fprintf(to, "%.9g", *(const double *)at);
+        }
+        fputc('\n', to);
+    }
+}

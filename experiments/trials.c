@@ -1,0 +1,166 @@
+/* The trials of a plan (trials.h). */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/ablation/stored.h"
+#include "common/base/err.h"
+#include "common/plan/training.h"
+#include "common/run/beside.h"
+#include "common/run/trial.h"
+#include "experiments/shown.h"
+#include "experiments/trials.h"
+
+/* Compare the times of trial i, which is in the store, with the baseline's. */
+static int compare(const struct trials *r, int i)
+{
+    struct timings now;
+    struct comparison *list = NULL;
+    int n = store_timings(r->store, i, &now) ? -1 : baseline_compare(r->b, &now, &list);
+
+    if (n >= 0)
+        report_baseline(r->report, i, r->b, list, n);
+    free(now.timing);
+    free(list);
+    return n < 0 ? -1 : 0;
+}
+
+/* One that is there already. */
+static int resume(const struct trials *r, int i, const struct store_counts *counts)
+{
+    report_resumed(r->report, counts);
+    shown_ready(i);
+    return r->b && compare(r, i) ? -1 : 0;
+}
+
+/* One that has ended. */
+static int keep(struct trials *r, int i, int e, const struct result *result)
+{
+    if (e) {
+        if (!*r->stop) {
+            report_error(r->report, i, err_text());
+            r->errors++;
+            r->bad += e == TRIAL_BAD_INPUT;
+        }
+        return 0;
+    }
+    if (store_write(r->store, i, result))
+        return -1;
+    report_trial(r->report, i, result);
+    return r->b && compare(r, i) ? -1 : 0;
+}
+
+static int run_in_turn(struct trials *r)
+{
+    for (int i = 0; i < r->x->n && !*r->stop; i++) {
+        static struct result result; /* large for the stack */
+        struct store_counts counts;
+        if (store_has(r->store, i, &counts)) {
+            if (resume(r, i, &counts))
+                return -1;
+            continue;
+        }
+        shown_trial(i);
+        const int e = trial_run(r->x, &r->x->trial[i], r->stop, shown_step, NULL, &result);
+        if (!e)
+            shown_step("writing", NULL);
+        const int lost = keep(r, i, e, &result);
+        result_free(&result);
+        if (lost)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- side by side ---- */
+
+struct dealing {
+    struct trials *r;
+    char *begun; /* of each trial */
+    int lost;
+};
+
+/* Of a run that confirms: its rate, once its search is over.  0: that is not yet so. */
+static int find_rate(struct dealing *d, int i)
+{
+    struct trial *t = &d->r->x->trial[i];
+    double rate;
+
+    if (!cell_waits(&t->call))
+        return 1;
+    if (!stored_search_is_over(store_file(d->r->store), d->r->x, i))
+        return 0;
+    if (stored_best_rate(store_file(d->r->store), d->r->x, i, &rate))
+        return -1;
+    cell_set_rate(&t->call, rate);
+    return 1;
+}
+
+static int next(struct trial *to, void *data)
+{
+    struct dealing *d = data;
+
+    for (int i = 0; i < d->r->x->n; i++) {
+        if (d->begun[i])
+            continue;
+        const int known = find_rate(d, i);
+        if (!known)
+            continue;
+        d->begun[i] = 1;
+        if (known > 0) {
+            *to = d->r->x->trial[i];
+            return i;
+        }
+        d->lost |= keep(d->r, i, -1, NULL);
+    }
+    return -1;
+}
+
+static int ended(int trial, int e, const struct result *result, void *data)
+{
+    struct dealing *d = data;
+
+    shown_ended(trial);
+    return keep(d->r, trial, e, result);
+}
+
+/* What is left waits for a search of which a run could not be made. */
+static void refuse_waiting(struct dealing *d)
+{
+    for (int i = 0; i < d->r->x->n && !*d->r->stop; i++)
+        if (!d->begun[i]) {
+            err_set("lr = " BEST_RATE ": its search is not complete");
+            keep(d->r, i, -1, NULL);
+        }
+}
+
+static void show_running(const int *trial, const double *part, int n, void *data)
+{
+    (void)data;
+    shown_several(trial, part, n);
+}
+
+static int run_beside(struct trials *r)
+{
+    struct dealing d = {.r = r, .begun = calloc((size_t)r->x->n + 1, 1)};
+    const struct beside b = {r->x, beside_count(r->x), r->stop, next, ended, show_running, &d};
+    struct store_counts counts;
+    int e = d.begun ? 0 : err_set("no memory for %d trials", r->x->n);
+
+    for (int i = 0; !e && i < r->x->n; i++)
+        if (store_has(r->store, i, &counts)) {
+            d.begun[i] = 1;
+            e = resume(r, i, &counts);
+        }
+    e = e || beside_run(&b) || d.lost;
+    if (!e)
+        refuse_waiting(&d);
+    free(d.begun);
+    return e ? -1 : 0;
+}
+
+int trials_run(struct trials *r)
+{
+    return r->x->measure == MEASURE_TRAIN ? run_beside(r) : run_in_turn(r);
+}

@@ -11,7 +11,7 @@
 
 #include <hdf5.h>
 
-#include "common/ablation/stored.h"
+#include "common/store/read_ablation.h"
 #include "common/base/err.h"
 #include "common/base/number.h"
 #include "common/base/progress.h"

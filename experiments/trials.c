@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/ablation/stored.h"
+#include "common/store/read_ablation.h"
 #include "common/base/err.h"
 #include "common/plan/training.h"
 #include "common/run/beside.h"
@@ -51,7 +51,7 @@ static int keep(struct trials *r, int i, int e, const struct result *result)
     return r->b && compare(r, i) ? -1 : 0;
 }
 
-static int run_in_turn(struct trials *r)
+static int run_in_order(struct trials *r)
 {
     for (int i = 0; i < r->x->n && !*r->stop; i++) {
         static struct result result; /* large for the stack */
@@ -162,5 +162,5 @@ static int run_beside(struct trials *r)
 
 int trials_run(struct trials *r)
 {
-    return r->x->measure == MEASURE_TRAIN ? run_beside(r) : run_in_turn(r);
+    return r->x->measure == MEASURE_TRAIN ? run_beside(r) : run_in_order(r);
 }

@@ -17,6 +17,7 @@ common/report
 common/store
 common/run
 common/plan
+common/ablation
 common/train
 common/judge ref gpu
 gpu/attention gpu/e74 gpu/element gpu/pattern gpu/quantised gpu/row gpu/task

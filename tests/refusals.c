@@ -39,12 +39,12 @@ static void keys(void)
         "unknown key", E74 "nonlim = tanh\nfoo = 1\n",
         "t.ini:3: unknown key 'nonlim' in [trial]; did you mean 'nonlin'? (keys of e74: state "
         "proj nonlin * dim z_act fill; of every trial: op cases dtype seed input file group tensor "
-        "program eval kernel "
+        "program eval confirm kernel "
         "goal goal_backward accumulate in_place)\n"
         "t.ini:4: unknown key 'foo' in [trial] (keys of e74: *)\n");
     refused("unknown key of an experiment", "[experiment]\nsede = 1\n" LINEAR,
             "t.ini:2: unknown key 'sede' in [experiment]; did you mean 'seed'? (keys: name seed "
-            "backends * compress)\n");
+            "backends * per_device)\n");
     refused("key of another section",
             "[experiment]\nop = e74\nstate = full\n" LINEAR "repeats = 1\n",
             "t.ini:2: unknown key 'op' in [experiment]; it belongs in [trial]\n"

@@ -1,10 +1,8 @@
-/* runs.h - the runs of an experiment of measure = train, as its file has them. */
+/* runs.h - the runs of an experiment of measure = train (store/read_runs.h reads them). */
 #ifndef ABLATION_RUNS_H
 #define ABLATION_RUNS_H
 
 #include <stdint.h>
-
-#include <hdf5.h>
 
 #include "common/train/run.h"
 
@@ -42,12 +40,6 @@ struct runs {
     struct stored_run *run;
     int unfinished; /* trials that are not in the file as yet */
 };
-
-/* The runs that the file has, in the order of its trials; nonzero after err_set(); runs_free() in any case. */
-int runs_read(hid_t file, struct runs *to);
-/* One of them: 1, or 0 where the trial is not complete or is no run; -1 after err_set(). */
-int run_read(hid_t file, int trial, struct stored_run *to);
-void runs_free(struct runs *r);
 
 /* What a test says: accuracy, or bits.  A run that diverged is at chance. */
 double run_value(const struct stored_run *r, const struct run_test *t);

@@ -20,18 +20,21 @@
     WHOLE(C, trial)                                                                                \
     TEXT(C, task)                                                                                  \
     TEXT(C, variant)                                                                               \
-    REAL(C, lr) WHOLE(C, seed) WHOLE(C, confirms) TEXT(C, ended) WHOLE(C, updates)                 \
-        WHOLE(C, learned_at) WHOLE(C, length) REAL(C, accuracy) REAL(C, loss) REAL(C, validated)   \
-            REAL(C, seconds) REAL(C, seconds_to_target) REAL(C, tokens_per_s)
+    REAL(C, lr)                                                                                    \
+    WHOLE(C, seed)                                                                                 \
+    WHOLE(C, confirms) TEXT(C, ended) WHOLE(C, updates) WHOLE(C, learned_at) WHOLE(C, length)      \
+        REAL(C, accuracy) REAL(C, loss) REAL(C, validated) REAL(C, seconds)                        \
+            REAL(C, seconds_to_target) REAL(C, tokens_per_s)
 #define CELL_COLUMNS(C)                                                                            \
     TEXT(C, task)                                                                                  \
     TEXT(C, variant)                                                                               \
     TEXT(C, metric)                                                                                \
-    REAL(C, chance) REAL(C, lr) WHOLE(C, rates) WHOLE(C, at_end) WHOLE(C, confirmed)               \
-        WHOLE(C, seeds) WHOLE(C, solved) REAL(C, solved_low) REAL(C, solved_high) WHOLE(C, holds)  \
-            REAL(C, holds_low) REAL(C, holds_high) REAL(C, updates_to_target)                      \
-                REAL(C, tokens_to_target) REAL(C, seconds_to_target) WHOLE(C, diverged)            \
-                    WHOLE(C, stopped)
+    REAL(C, chance)                                                                                \
+    REAL(C, lr)                                                                                    \
+    WHOLE(C, rates) WHOLE(C, at_end) WHOLE(C, confirmed) WHOLE(C, seeds) WHOLE(C, solved)          \
+        REAL(C, solved_low) REAL(C, solved_high) WHOLE(C, holds) REAL(C, holds_low)                \
+            REAL(C, holds_high) REAL(C, updates_to_target) REAL(C, tokens_to_target)               \
+                REAL(C, seconds_to_target) WHOLE(C, diverged) WHOLE(C, stopped)
 #define TEST_COLUMNS(C)                                                                            \
     TEXT(C, task)                                                                                  \
     TEXT(C, variant) WHOLE(C, length) TEXT(C, metric) WHOLE(C, seeds) REAL(C, iqm) INTERVALS(C)
@@ -43,8 +46,9 @@
     TEXT(C, task)                                                                                  \
     TEXT(C, variant)                                                                               \
     TEXT(C, against)                                                                               \
-    WHOLE(C, length) TEXT(C, metric) WHOLE(C, seeds) REAL(C, difference) INTERVALS(C) REAL(C, p)   \
-        REAL(C, p_holm) TEXT(C, verdict)
+    WHOLE(C, length)                                                                               \
+    TEXT(C, metric)                                                                                \
+    WHOLE(C, seeds) REAL(C, difference) INTERVALS(C) REAL(C, p) REAL(C, p_holm) TEXT(C, verdict)
 #define SIZE_COLUMNS(C)                                                                            \
     TEXT(C, task)                                                                                  \
     TEXT(C, variant)                                                                               \

@@ -215,6 +215,23 @@ static int differs(const struct experiment *x, int from, int i)
     return differ;
 }
 
+/* In place of a [model]'s name: NAME of [trial NAME]; or the mixer's, numbered where another section has it. */
+static void own_name(const struct composing *c, int from, char to[64])
+{
+    const struct experiment *x = c->p->x;
+    const char *named = section_name(c->trial), *mixer = cell_mixer_of(x->trial[from].call.op);
+    int taken = 1;
+
+    snprintf(to, 64, "%s", *named ? named : mixer);
+    for (int n = 2; taken && !*named; n++) {
+        taken = 0;
+        for (int t = 0; t < from; t++)
+            taken |= strcmp(x->trial[t].model, to) == 0 && x->trial[t].line != c->trial->line;
+        if (taken)
+            snprintf(to, 64, "%s_%d", mixer, n);
+    }
+}
+
 /* Whatever differs within these trials is in the names of their variants and tasks, but rates and seeds. */
 static void name_variants(const struct composing *c, int from)
 {
@@ -222,11 +239,14 @@ static void name_variants(const struct composing *c, int from)
     const char *model = c->part[CELL_OF_MODEL] ? section_name(c->part[CELL_OF_MODEL]) : "";
     const char *task = c->part[CELL_OF_TASK] ? section_name(c->part[CELL_OF_TASK]) : "";
     const struct op *o = from < x->n ? x->trial[from].call.op : NULL;
+    char own[64] = "";
     int stored = 0;
 
+    if (o)
+        own_name(c, from, own);
     for (int t = from; t < x->n; t++) {
         struct trial *to = &x->trial[t];
-        snprintf(to->model, sizeof to->model, "%s", *model ? model : cell_mixer_of(o));
+        snprintf(to->model, sizeof to->model, "%s", *model ? model : own);
         snprintf(to->variant, sizeof to->variant, "%s", to->model);
         snprintf(to->task, sizeof to->task, "%s", *task ? task : cell_task_of(&to->call));
         to->confirms = cell_waits(&to->call);

@@ -2,7 +2,7 @@
 #ifndef ABLATION_TEXT_H
 #define ABLATION_TEXT_H
 
-#include "common/ablation/stored.h"
+#include "common/store/read_ablation.h"
 #include "common/report/screen.h"
 
 /* Nothing where there is one run alone. */

@@ -1,6 +1,6 @@
-/* stored.h - what the runs in a file say of each other. */
-#ifndef ABLATION_STORED_H
-#define ABLATION_STORED_H
+/* read_ablation.h - what the runs in a file say of each other. */
+#ifndef READ_ABLATION_H
+#define READ_ABLATION_H
 
 #include <hdf5.h>
 

@@ -1,16 +1,16 @@
-/* Reads runs of training from a dump (runs.h). */
+/* Reads runs of training from a dump (read_runs.h). */
 #include "config.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/ablation/runs.h"
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/h5.h"
 #include "common/base/quote.h"
 #include "common/store/header.h"
+#include "common/store/read_runs.h"
 
 /* ---- attributes ---- */
 

@@ -1,16 +1,17 @@
-/* What the runs in a file say of each other (stored.h). */
+/* What the runs in a file say of each other (read_ablation.h). */
 #include "config.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/ablation/stored.h"
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/h5.h"
 #include "common/base/number.h"
 #include "common/store/header.h"
+#include "common/store/read_ablation.h"
+#include "common/store/read_runs.h"
 
 /* ---- the experiment's keys ---- */
 

@@ -390,7 +390,7 @@ static enum comparison_word word_of(const struct ablation *a, const struct compa
 
     if (p->adjusted < SIGNIFICANT && off)
         return (p->difference > 0) != a->cell[p->a].in_bits ? BETTER : WORSE;
-    return in->low >= -margin && in->high <= margin ? EQUAL : NO_DIFFERENCE;
+    return p->n >= EQUAL_SEEDS && in->low >= -margin && in->high <= margin ? EQUAL : NO_DIFFERENCE;
 }
 
 static int is_claimed_of(const struct ablation *a, const struct compared_pair *p, const char *task)

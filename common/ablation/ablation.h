@@ -7,7 +7,7 @@
  *
  * Variants are compared on each task by the test at its longest length, paired by seed: the mean difference with its
  * bootstrap interval, and the exact sign-flip test, Holm-adjusted over the task's pairs.  *better* and *worse* need both an
- * adjusted p < 0.05 and a BCa interval off 0; *equal* an interval within the margin; all else is *no difference shown*, or,
+ * adjusted p < 0.05 and a BCa interval off 0; *equal* an interval within the margin, of five seeds or more; all else is *no difference shown*, or,
  * where no result of so many pairs and seeds could pass, *too few seeds*.  At shorter lengths differences and intervals are given and
  * nothing is claimed. */
 #ifndef ABLATION_H
@@ -21,6 +21,7 @@
 /* Solved: accuracy of at least SOLVED at the training length; holds: a mean of at least HOLDS over longer ones. */
 #define SOLVED 0.99
 #define HOLDS 0.9
+enum { EQUAL_SEEDS = 5 };
 
 /* The runs of a cell at one rate. */
 struct searched_rate {

@@ -11,49 +11,86 @@
 
 /* ---- columns ---- */
 
-#define TEXT(COLUMN, name) COLUMN(s, name, NO_UNIT, IN_DUMP, NULL, 0)
-#define WHOLE(COLUMN, name) COLUMN(i, name, NO_UNIT, IN_DUMP, NULL, 0)
-#define REAL(COLUMN, name) COLUMN(d, name, PLAIN, IN_DUMP, NULL, 0)
-#define INTERVALS(C) REAL(C, low) REAL(C, high) REAL(C, percentile_low) REAL(C, percentile_high)
-
-#define RUN_COLUMNS(C)                                                                             \
-    WHOLE(C, trial)                                                                                \
-    TEXT(C, task)                                                                                  \
-    TEXT(C, variant)                                                                               \
-    REAL(C, lr)                                                                                    \
-    WHOLE(C, seed)                                                                                 \
-    WHOLE(C, confirms) TEXT(C, ended) WHOLE(C, updates) WHOLE(C, learned_at) WHOLE(C, length)      \
-        REAL(C, accuracy) REAL(C, loss) REAL(C, validated) REAL(C, seconds)                        \
-            REAL(C, seconds_to_target) REAL(C, tokens_per_s)
-#define CELL_COLUMNS(C)                                                                            \
-    TEXT(C, task)                                                                                  \
-    TEXT(C, variant)                                                                               \
-    TEXT(C, metric)                                                                                \
-    REAL(C, chance)                                                                                \
-    REAL(C, lr)                                                                                    \
-    WHOLE(C, rates) WHOLE(C, at_end) WHOLE(C, confirmed) WHOLE(C, seeds) WHOLE(C, solved)          \
-        REAL(C, solved_low) REAL(C, solved_high) WHOLE(C, holds) REAL(C, holds_low)                \
-            REAL(C, holds_high) REAL(C, updates_to_target) REAL(C, tokens_to_target)               \
-                REAL(C, seconds_to_target) WHOLE(C, diverged) WHOLE(C, stopped)
-#define TEST_COLUMNS(C)                                                                            \
-    TEXT(C, task)                                                                                  \
-    TEXT(C, variant) WHOLE(C, length) TEXT(C, metric) WHOLE(C, seeds) REAL(C, iqm) INTERVALS(C)
-#define RATE_COLUMNS(C)                                                                            \
-    TEXT(C, task)                                                                                  \
-    TEXT(C, variant)                                                                               \
-    REAL(C, lr) WHOLE(C, seeds) REAL(C, validated) REAL(C, updates_to_target) WHOLE(C, chosen)
-#define PAIR_COLUMNS(C)                                                                            \
-    TEXT(C, task)                                                                                  \
-    TEXT(C, variant)                                                                               \
-    TEXT(C, against)                                                                               \
-    WHOLE(C, length)                                                                               \
-    TEXT(C, metric)                                                                                \
-    WHOLE(C, seeds) REAL(C, difference) INTERVALS(C) REAL(C, p) REAL(C, p_holm) TEXT(C, verdict)
-#define SIZE_COLUMNS(C)                                                                            \
-    TEXT(C, task)                                                                                  \
-    TEXT(C, variant)                                                                               \
-    REAL(C, parameters) REAL(C, parameters_inner) REAL(C, state_bytes) REAL(C, flops_per_token)
-
+#define IN_FILE(COLUMN, kind, name) COLUMN(kind, name, NO_UNIT, IN_DUMP, NULL, 0)
+#define RUN_COLUMNS(COLUMN)                                                                        \
+    IN_FILE(COLUMN, i, trial)                                                                      \
+    IN_FILE(COLUMN, s, task)                                                                       \
+    IN_FILE(COLUMN, s, variant)                                                                    \
+    IN_FILE(COLUMN, d, lr)                                                                         \
+    IN_FILE(COLUMN, i, seed)                                                                       \
+    IN_FILE(COLUMN, i, confirms)                                                                   \
+    IN_FILE(COLUMN, s, ended)                                                                      \
+    IN_FILE(COLUMN, i, updates)                                                                    \
+    IN_FILE(COLUMN, i, learned_at)                                                                 \
+    IN_FILE(COLUMN, i, length)                                                                     \
+    IN_FILE(COLUMN, d, accuracy)                                                                   \
+    IN_FILE(COLUMN, d, loss)                                                                       \
+    IN_FILE(COLUMN, d, validated)                                                                  \
+    IN_FILE(COLUMN, d, seconds)                                                                    \
+    IN_FILE(COLUMN, d, seconds_to_target)                                                          \
+    IN_FILE(COLUMN, d, tokens_per_s)
+#define CELL_COLUMNS(COLUMN)                                                                       \
+    IN_FILE(COLUMN, s, task)                                                                       \
+    IN_FILE(COLUMN, s, variant)                                                                    \
+    IN_FILE(COLUMN, s, metric)                                                                     \
+    IN_FILE(COLUMN, d, chance)                                                                     \
+    IN_FILE(COLUMN, d, lr)                                                                         \
+    IN_FILE(COLUMN, i, rates)                                                                      \
+    IN_FILE(COLUMN, i, at_end)                                                                     \
+    IN_FILE(COLUMN, i, confirmed)                                                                  \
+    IN_FILE(COLUMN, i, seeds)                                                                      \
+    IN_FILE(COLUMN, i, solved)                                                                     \
+    IN_FILE(COLUMN, d, solved_low)                                                                 \
+    IN_FILE(COLUMN, d, solved_high)                                                                \
+    IN_FILE(COLUMN, i, holds)                                                                      \
+    IN_FILE(COLUMN, d, holds_low)                                                                  \
+    IN_FILE(COLUMN, d, holds_high)                                                                 \
+    IN_FILE(COLUMN, d, updates_to_target)                                                          \
+    IN_FILE(COLUMN, d, tokens_to_target)                                                           \
+    IN_FILE(COLUMN, d, seconds_to_target)                                                          \
+    IN_FILE(COLUMN, i, diverged)                                                                   \
+    IN_FILE(COLUMN, i, stopped)
+#define TEST_COLUMNS(COLUMN)                                                                       \
+    IN_FILE(COLUMN, s, task)                                                                       \
+    IN_FILE(COLUMN, s, variant)                                                                    \
+    IN_FILE(COLUMN, i, length)                                                                     \
+    IN_FILE(COLUMN, s, metric)                                                                     \
+    IN_FILE(COLUMN, i, seeds)                                                                      \
+    IN_FILE(COLUMN, d, iqm)                                                                        \
+    IN_FILE(COLUMN, d, low)                                                                        \
+    IN_FILE(COLUMN, d, high)                                                                       \
+    IN_FILE(COLUMN, d, percentile_low)                                                             \
+    IN_FILE(COLUMN, d, percentile_high)
+#define RATE_COLUMNS(COLUMN)                                                                       \
+    IN_FILE(COLUMN, s, task)                                                                       \
+    IN_FILE(COLUMN, s, variant)                                                                    \
+    IN_FILE(COLUMN, d, lr)                                                                         \
+    IN_FILE(COLUMN, i, seeds)                                                                      \
+    IN_FILE(COLUMN, d, validated)                                                                  \
+    IN_FILE(COLUMN, d, updates_to_target)                                                          \
+    IN_FILE(COLUMN, i, chosen)
+#define PAIR_COLUMNS(COLUMN)                                                                       \
+    IN_FILE(COLUMN, s, task)                                                                       \
+    IN_FILE(COLUMN, s, variant)                                                                    \
+    IN_FILE(COLUMN, s, against)                                                                    \
+    IN_FILE(COLUMN, i, length)                                                                     \
+    IN_FILE(COLUMN, s, metric)                                                                     \
+    IN_FILE(COLUMN, i, seeds)                                                                      \
+    IN_FILE(COLUMN, d, difference)                                                                 \
+    IN_FILE(COLUMN, d, low)                                                                        \
+    IN_FILE(COLUMN, d, high)                                                                       \
+    IN_FILE(COLUMN, d, percentile_low)                                                             \
+    IN_FILE(COLUMN, d, percentile_high)                                                            \
+    IN_FILE(COLUMN, d, p)                                                                          \
+    IN_FILE(COLUMN, d, p_holm)                                                                     \
+    IN_FILE(COLUMN, s, verdict)
+#define SIZE_COLUMNS(COLUMN)                                                                       \
+    IN_FILE(COLUMN, s, task)                                                                       \
+    IN_FILE(COLUMN, s, variant)                                                                    \
+    IN_FILE(COLUMN, d, parameters)                                                                 \
+    IN_FILE(COLUMN, d, parameters_inner)                                                           \
+    IN_FILE(COLUMN, d, state_bytes)                                                                \
+    IN_FILE(COLUMN, d, flops_per_token)
 #define ROW(name, LIST)                                                                            \
     struct name##_row {                                                                            \
         LIST(COLUMN_MEMBER)                                                                        \

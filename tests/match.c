@@ -1,11 +1,13 @@
 /* The size of a model, by formulas of its own; and models that are made equal (match). */
 #include "config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/err.h"
 #include "common/call/cases.h"
+#include "common/plan/nearest.h"
 #include "common/train/size.h"
 #include "tests/plans.h"
 
@@ -107,8 +109,200 @@ static void size_of(int i)
         printf("# %s\n", err_text());
 }
 
+/* ---- the nearest number ---- */
+
+/* Quantities, as the search meets them; refused: -1. */
+static double rises(int64_t i)
+{
+    return (double)(3 * i * i + 7);
+}
+static double of_eights(int64_t i)
+{
+    return i % 8 ? -1 : (double)i;
+}
+static double of_divisors(int64_t i)
+{
+    return 720720 % i ? -1 : (double)i * 5;
+}
+static double stays(int64_t i)
+{
+    return i ? 50 : 80;
+}
+/* 0 stands for 12. */
+static double of_none(int64_t i)
+{
+    return 10 * (double)(i ? i : 12);
+}
+static double falls(int64_t i)
+{
+    return i > 4000 ? -1 : fabs((double)i - 300) + 5;
+}
+static double has_end(int64_t i)
+{
+    return i > 100 ? -1 : (double)i;
+}
+
+static int64_t asked; /* how often */
+
+static int at(void *data, int64_t i, double *quantity)
+{
+    double (*const *of)(int64_t) = data;
+
+    asked++;
+    *quantity = (*of)(i);
+    return *quantity < 0;
+}
+
+static void nearest(const char *what, double (*of)(int64_t), int64_t min, int64_t now,
+                    double target, int64_t below, int64_t above)
+{
+    const struct nearest n = {at, &of, target, min, 1 << 30, now};
+    struct nearest_two two;
+
+    asked = 0;
+    const int e = nearest_find(&n, &two);
+    const int64_t got[] = {two.below.there ? two.below.number : -1,
+                           two.above.there ? two.above.number : -1};
+    if (!ok(!e && got[0] == below && got[1] == above && asked < 40000, "nearest: %s, %g from %lld",
+            what, target, (long long)now))
+        printf("# below %lld, above %lld, asked %lld times\n", (long long)got[0], (long long)got[1],
+               (long long)asked);
+}
+
+static void search(void)
+{
+    struct nearest_two two = {{1, 41, 2740}, {1, 42, 2801}};
+
+    for (int64_t now = 1; now < 100; now += 7)
+        nearest("it rises", rises, 1, now, 3 * 23 * 23 + 8, 23, 24);
+    nearest("it rises, with that very value", rises, 1, 3, 3 * 1000000. + 7, 1000, 1001);
+    nearest("all are more", rises, 1, 40, 9, -1, 1);
+    nearest("multiples", of_eights, 1, 16, 1004, 1000, 1008);
+    nearest("multiples, from above", of_eights, 1, 16000, 1004, 1000, 1008);
+    nearest("divisors", of_divisors, 1, 16, 5 * 100, 99, 104);
+    nearest("divisors, from above", of_divisors, 1, 720720, 5 * 100, 99, 104);
+    nearest("it stays", stays, 1, 3, 60, 3, -1);
+    nearest("0 stands for another", of_none, 0, 0, 119, 11, 0);
+    nearest("it falls", falls, 1, 8, 20, 285, 284);
+    nearest("it has an end", has_end, 1, 8, 150, 100, -1);
+    nearest("it has an end within", has_end, 1, 90, 99.5, 99, 100);
+    ok(!nearest_within(&two, 2768, 0.01), "neither is within 1 %%");
+    ok(nearest_within(&two, 2768, 0.0102) == &two.below, "one is within 1.02 %%");
+    ok(nearest_within(&two, 2780, 0.02) == &two.above, "the nearer of two");
+}
+
+/* ---- plans ---- */
+
+#define HEAD(how) "[experiment]\nmeasure = train\nreference = z\nmatch = " how "\n"
+#define Z                                                                                          \
+    "[model z]\nmixer = e74\nproj = full\nz_mod = row\nn_state = 16\nwidth = 32\n"                 \
+    "[task bits]\ntask = parity\nlength = 8\n[train]\nbatch = 2\nlr = 1e-2, 1e-3\nseed = 1, 2\n"
+#define TRIAL(models) "[trial]\nmodel = " models "\ntask = bits\n"
+
+static double quantity(const struct trial *t, const char *how)
+{
+    struct cell_size size = {0, 0, 0, 0};
+
+    cell_size(&t->call, t->type, &size);
+    return strcmp(how, "parameters") == 0 ? size.inner
+           : strcmp(how, "state") == 0    ? size.state
+                                          : size.flops;
+}
+
+/* The value of a key in all trials of a variant; -1: not the same. */
+static int64_t value_of(const struct experiment *x, const char *variant, const char *key)
+{
+    int64_t value = -1;
+    int n = 0;
+
+    for (int i = 0; i < x->n; i++) {
+        const struct trial *t = &x->trial[i];
+        const struct param *p = op_param(t->call.op, key, NULL);
+        if (strcmp(t->variant, variant) != 0)
+            continue;
+        const int64_t of = p ? DIM(&t->call, p->letter) : -1;
+        char word[64];
+        snprintf(word, sizeof word, " %s=%lld ", key, (long long)of);
+        value = (n++ && of != value) || !strstr(t->text, word) ? -1 : of;
+    }
+    return value;
+}
+
+/* All are within 1 % of the reference, and the variant has that value. */
+static void matched(const char *what, const char *how, const char *ini, const char *variant,
+                    const char *key, int64_t value)
+{
+    struct experiment x;
+
+    if (!good_ini(what, ini, &x))
+        return;
+    const double target = quantity(&x.trial[0], how);
+    int equal = strcmp(x.trial[0].variant, "z") == 0;
+    for (int i = 0; i < x.n; i++)
+        equal &= fabs(quantity(&x.trial[i], how) - target) <= 0.01 * target;
+    if (!ok(equal && value_of(&x, variant, key) == value, "%s: %s = %lld, all equal", what, key,
+            (long long)value))
+        printf("# %s = %lld; reference %g, the last %g\n", key,
+               (long long)value_of(&x, variant, key), target, quantity(&x.trial[x.n - 1], how));
+    plan_free(&x);
+}
+
+/* Inner parameters of z: 4 * 16 * 32 + 16, W_o 16 * 32, two norms: 2640; its state 16 * 16 * 4 bytes. */
+static void plans(void)
+{
+    /* W_k, W_v, W_q, W_o: 128 n + 64 = 2640 for n = 20.1: 20 has 2624. */
+    matched("parameters", "parameters",
+            HEAD("parameters") Z "[model d]\nmixer = e74\nstate = diagonal\nproj = no_z\n"
+                                 "adjust = n_state\nwidth = 32\n" TRIAL("z, d"),
+            "d", "n_state", 20);
+    matched("parameters by mlp, from 0", "parameters",
+            HEAD("parameters") Z
+            "[model none]\nmixer = none\nadjust = mlp\nwidth = 32\n" TRIAL("z, none"),
+            "none", "mlp", 16);
+    /* 124 n + 62 = 2640 for n = 20.8. */
+    matched("each variant of a list by itself", "parameters",
+            HEAD("parameters") Z "[model d]\nmixer = e74\nstate = diagonal\nproj = no_z\n"
+                                 "adjust = n_state\nwidth = 32, 31\n" TRIAL("z, d"),
+            "d_31", "n_state", 21);
+    matched("what is equal stays", "parameters",
+            HEAD("parameters") Z "[model l]\nmixer = e74\nproj = full\nz_mod = row\n"
+                                 "nonlin = linear\nn_state = 16\nwidth = 32\n"
+                                 "adjust = width\n" TRIAL("z, l"),
+            "l", "width", 32);
+    /* 256 numbers of state: a tape of 1 + slots rows of 32, or n = 256. */
+    matched("state", "state",
+            HEAD("state") Z "[model d]\nmixer = e74\nstate = diagonal\nproj = no_z\n"
+                            "adjust = n_state\nwidth = 32\n[model m]\nmixer = dual_memory\n"
+                            "dim = 32\nwidth = 32\nadjust = slots\n" TRIAL("z, d, m"),
+            "m", "slots", 7);
+    /* Keys and values of 8 tokens, 64 bytes for each of `dim`'s. */
+    matched("state, of attention", "state",
+            HEAD("state") Z "[model a]\nmixer = attention\nheads = 1\nwidth = 32\n"
+                            "adjust = dim\n" TRIAL("z, a"),
+            "a", "dim", 16);
+    /* A slot 9 FLOPs for each of 8 columns: 1706 + 72 slots, of 7082. */
+    matched("FLOPs", "flops",
+            HEAD("flops") Z "[model m]\nmixer = dual_memory\ndim = 8\nadjust = slots\n"
+                            "width = 32\n" TRIAL("z, m"),
+            "m", "slots", 75);
+    /* 128 n + 64 for n = 20.1, of which n is a multiple of 4. */
+    matched("multiples alone", "parameters",
+            HEAD("parameters") Z "[model b]\nmixer = e74\nstate = blockdiag\nblock_size = 4\n"
+                                 "proj = no_z\nadjust = n_state\nwidth = 32\n" TRIAL("z, b"),
+            "b", "n_state", 20);
+    matched("the baseline is the reference", "parameters",
+            "[experiment]\nmeasure = train\nbaseline = z\nmatch = parameters\n" Z
+            "[model d]\nmixer = e74\nstate = diagonal\nproj = no_z\nadjust = n_state\n"
+            "width = 32\n" TRIAL("z, d"),
+            "d", "n_state", 20);
+}
+
 int main(void)
 {
+    search();
+    enter();
+    plans();
+    leave();
     for (int i = 0; i < (int)COUNT(sizes); i++)
         size_of(i);
     return done();

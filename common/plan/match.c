@@ -145,32 +145,14 @@ static int find_reference(struct matching *m)
     return 0;
 }
 
-/* Have two trials the same task, with all that it says? */
-static int same_task(const struct trial *a, const struct trial *b)
-{
-    const struct op *o = a->call.op;
-    char one[32], other[32];
-
-    if (strcmp(a->task, b->task) != 0 || strcmp(a->file, b->file) != 0)
-        return 0;
-    for (int i = 0; i < o->n_params; i++) {
-        int k;
-        if (cell_part(o, o->param[i].name) != CELL_OF_TASK)
-            continue;
-        if (!op_param(b->call.op, o->param[i].name, &k) ||
-            strcmp(op_value(&a->call, i, one), op_value(&b->call, k, other)) != 0)
-            return 0;
-    }
-    return 1;
-}
-
 /* The reference's trial that a trial is compared with; NULL: none. */
 static const struct trial *reference_for(const struct matching *m, const struct trial *t)
 {
     const struct experiment *x = m->p->x;
 
     for (int i = 0; i < x->n; i++)
-        if (m->of_reference[i] && x->trial[i].type == t->type && same_task(&x->trial[i], t))
+        if (m->of_reference[i] && x->trial[i].type == t->type &&
+            training_same_task(&x->trial[i], t))
             return &x->trial[i];
     return NULL;
 }
@@ -278,22 +260,6 @@ static int make_equal(struct matching *m, struct adjusting *a)
 
 /* ---- all of them ---- */
 
-/* Do two trials differ in nothing that a size depends on, so that they are made equal alike? */
-static int is_alike(const struct trial *a, const struct trial *b)
-{
-    const struct op *o = a->call.op;
-    char one[32], other[32];
-
-    if (a->call.op != b->call.op || a->type != b->type || a->model_line != b->model_line ||
-        a->adjust_line != b->adjust_line || !same_task(a, b))
-        return 0;
-    for (int i = 0; i < o->n_params; i++)
-        if (cell_part(o, o->param[i].name) == CELL_OF_MODEL &&
-            strcmp(op_value(&a->call, i, one), op_value(&b->call, i, other)) != 0)
-            return 0;
-    return 1;
-}
-
 /* Gives a trial the value that another got. */
 static int take_value(struct plan *p, struct trial *t, const struct call *from)
 {
@@ -330,7 +296,7 @@ static void match_all(struct matching *m)
     for (int i = 0; i < x->n; i++) {
         if (m->of_reference[i])
             continue;
-        if (!a.t || !is_alike(before, &x->trial[i])) {
+        if (!a.t || !training_alike(before, &x->trial[i])) {
             *before = x->trial[i];
             a.t = before;
             good = make_equal(m, &a) == 0;

@@ -8,7 +8,8 @@
 #include "common/base/err.h"
 #include "common/call/cases.h"
 #include "common/plan/nearest.h"
-#include "common/train/size.h"
+#include "common/run/training_time.h"
+#include "tests/here.h"
 #include "tests/plans.h"
 
 /* ---- sizes ---- */
@@ -250,16 +251,20 @@ static void matched(const char *what, const char *how, const char *ini, const ch
 /* Inner parameters of z: 4 * 16 * 32 + 16, W_o 16 * 32, two norms: 2640; its state 16 * 16 * 4 bytes. */
 static void plans(void)
 {
-    /* W_k, W_v, W_q, W_o: 128 n + 64 = 2640 for n = 20.1: 20 has 2624. */
+    /* W_k, W_v, W_q, W_o: 128 n + 64 = 2640 for n = 20.1: 20 has 2624, and 19 is 5 % off. */
     matched("parameters", "parameters",
             HEAD("parameters") Z "[model d]\nmixer = e74\nstate = diagonal\nproj = no_z\n"
-                                 "adjust = n_state\nwidth = 32\n" TRIAL("z, d"),
+                                 "n_state = 19\nadjust = n_state\nwidth = 32\n" TRIAL("z, d"),
             "d", "n_state", 20);
     matched("parameters by mlp, from 0", "parameters",
             HEAD("parameters") Z
             "[model none]\nmixer = none\nadjust = mlp\nwidth = 32\n" TRIAL("z, none"),
             "none", "mlp", 16);
     /* 124 n + 62 = 2640 for n = 20.8. */
+    /* w w of W_o, 2 w of norms and, with the MLP, 7 w: 2632 for 47.  With embedding and head it would have none. */
+    matched("parameters by width, which is the head's, too", "parameters",
+            HEAD("parameters") Z "[model n]\nmixer = none\nmlp = 2\nadjust = width\n" TRIAL("z, n"),
+            "n", "width", 47);
     matched("each variant of a list by itself", "parameters",
             HEAD("parameters") Z "[model d]\nmixer = e74\nstate = diagonal\nproj = no_z\n"
                                  "adjust = n_state\nwidth = 32, 31\n" TRIAL("z, d"),
@@ -297,11 +302,88 @@ static void plans(void)
             "d", "n_state", 20);
 }
 
+/* Each task by itself: of the reference's keys and values, of 2 columns, 16 bytes a token. */
+static void tasks(void)
+{
+    struct experiment x;
+    int good = 1;
+
+    if (!good_ini("two tasks",
+                  HEAD("state") "[model z]\nmixer = attention\nheads = 1\ndim = 2\nwidth = 4\n"
+                                "[model d]\nmixer = e74\nstate = diagonal\nproj = no_z\n"
+                                "adjust = n_state\nwidth = 4\n[task bits]\ntask = parity\n"
+                                "length = 8\n[task more]\ntask = parity\nlength = 24\n"
+                                "[trial]\nmodel = z, d\ntask = bits, more\n",
+                  &x))
+        return;
+    for (int i = 0; i < x.n; i++)
+        good &= quantity(&x.trial[i], "state") == (strcmp(x.trial[i].task, "bits") ? 24 : 8) * 16;
+    ok(good && x.n == 4, "each by itself");
+    plan_free(&x);
+}
+
+/* ---- the time of runs ---- */
+
+static void times(void)
+{
+    struct call f;
+    struct cell c;
+    const struct run_parts one = {1000, 1, 0, 0, 0, 0.001, 300}, two = {0, 0, 1, 1000, 100, 0, 0};
+
+    if (!ok(!cases_one(cell_op("none"),
+                       "updates=20 warmup=1 parity_every=4 eval_every=6 eval_rows=10 batch=4",
+                       &f) &&
+                !cell_read(&f, 1, &c),
+            "a run of 20 updates"))
+        return;
+    /* Validations behind 6, 12, 18 and 20, and the test: 5 times 3 batches. */
+    ok(fabs(training_run_seconds(&one, &c) - 1320.015) < 1e-9, "its time, of updates and batches");
+    /* 1, 2, 4, 5, 8, 12, 16 and 20; the oracle has had its time in 1 update, and the one that it is in. */
+    ok(fabs(training_run_seconds(&two, &c) - (1000 + 105 + 8)) < 1e-9,
+       "where it is judged: the oracle's part");
+    c.until = 3;
+    ok(fabs(training_run_seconds(&one, &c) - 1303.006) < 1e-9, "of 3 of them");
+}
+
+static void costs(void)
+{
+    struct experiment x;
+    int n = 0;
+
+    if (!good_ini("an experiment",
+                  "[experiment]\nmeasure = train\nbackends = ref32\n[model z]\nmixer = none\n"
+                  "width = 8, 16\n[task bits]\ntask = parity\nlength = 8\neval = 8, 16\n"
+                  "[train]\nupdates = 40\nwarmup = 1\nbatch = 2, 3\neval_rows = 4\nseed = 1, 2\n"
+                  "stop = yes\n[trial]\nmodel = z\ntask = bits\n",
+                  &x))
+        return;
+    x.contexts = here();
+    struct cell_cost *c = training_costs(&x, &n);
+    ok(c && n == 2 && c[0].first == 0 && c[1].first == 4 && c[0].n == 4 && c[1].n == 4,
+       "two variants of 4 runs each");
+    ok(c && n == 2 && c[0].size.inner == 2 * 8 + 64 && c[1].size.inner == 2 * 16 + 256,
+       "their sizes");
+    ok(c && n == 2 && !*c[0].unknown && c[0].seconds > 0 && c[0].seconds < 60 && c[0].at_most,
+       "their time, at most");
+    ok(c && n == 2 && c[1].memory > c[0].memory && c[0].memory > 0, "their memory");
+    if (c) {
+        const double all = training_seconds(c, n, 1);
+        ok(all == c[0].seconds + c[1].seconds && training_seconds(c, n, 4) == all / 4 &&
+               training_seconds(c, n, 99) == all / 8,
+           "side by side, at most all of them");
+    }
+    free(c);
+    plan_free(&x);
+}
+
 int main(void)
 {
     search();
+    times();
     enter();
     plans();
+    tasks();
+    costs();
     leave();
     for (int i = 0; i < (int)COUNT(sizes); i++)
         size_of(i);

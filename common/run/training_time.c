@@ -27,11 +27,6 @@ static const double FREE_SECONDS = 5;
 
 /* ---- what is timed ---- */
 
-/* Seconds, each of one. */
-struct timed {
-    double open, update, judged, free_begin, free_step, batch, lengths;
-};
-
 struct timing {
     const struct experiment *x;
     const struct trial *t;
@@ -39,7 +34,7 @@ struct timing {
     struct training training;
     struct update u;
     double budget;
-    struct timed s;
+    struct run_parts s;
 };
 
 static int by_value(const void *a, const void *b)
@@ -219,7 +214,7 @@ static int begin_run(struct timing *w, unsigned char *corpus)
 
 /* Times the parts of a trial's run; nonzero after err_set(). */
 static int time_parts(const struct experiment *x, const struct trial *t, int warm, double budget,
-                      struct timed *to)
+                      struct run_parts *to)
 {
     struct timing *w = calloc(1, sizeof *w);
     struct cell *cell = malloc(sizeof *cell);
@@ -247,7 +242,7 @@ static int time_parts(const struct experiment *x, const struct trial *t, int war
 
 /* ---- a run ---- */
 
-static double run_seconds(const struct timed *s, const struct cell *c)
+double training_run_seconds(const struct run_parts *s, const struct cell *c)
 {
     const double free_updates = (double)(c->until < FREE_UPDATES ? c->until : FREE_UPDATES),
                  judged = s->judged > 0 ? (double)cell_judged(c) : 0,
@@ -260,7 +255,7 @@ static double run_seconds(const struct timed *s, const struct cell *c)
 
 /* The last that was timed. */
 struct last {
-    struct timed s;
+    struct run_parts s;
     int64_t batch; /* its sequences; 0: none was */
     int failed;
 };
@@ -279,7 +274,7 @@ static void add_run(const struct experiment *x, const struct trial *t, double bu
             snprintf(to->unknown, sizeof to->unknown, "%s", err_text());
     }
     if (!e && !last->failed) {
-        to->seconds += run_seconds(&last->s, c);
+        to->seconds += training_run_seconds(&last->s, c);
         to->at_most |= c->stop;
     }
     free(c);

@@ -20,6 +20,16 @@ struct cell_cost {
     char unknown[300]; /* why there is no time; "": there is one */
 };
 
+/* The parts of a run, in seconds, each of one; 0: there is none of that. */
+struct run_parts {
+    double open;                  /* memory, weights, and what the first update takes longer */
+    double update, judged;        /* an update; one that is judged */
+    double free_begin, free_step; /* the oracle's own run, and an update of that */
+    double batch;                 /* of a validation, and of the test at the training length */
+    double lengths;               /* the tests at all other lengths, whole */
+};
+double training_run_seconds(const struct run_parts *s, const struct cell *c);
+
 /* Of an experiment of measure = train, as many as *n says; NULL after err_set().  To be freed. */
 struct cell_cost *training_costs(const struct experiment *x, int *n);
 /* The time of all its runs where so many go side by side, each as fast as it would be alone. */

@@ -36,7 +36,7 @@ static double keys_and_values(const struct call *f)
            (double)w.keys;
 }
 
-/* Of a call on a backend. */
+/* Of a call on a backend; a tensor that it has not has no elements. */
 static double state_of(const struct call *f)
 {
     double bytes = 0;
@@ -44,7 +44,7 @@ static double state_of(const struct call *f)
     if (f->op == &op_attention)
         return keys_and_values(f);
     for (int i = 0; i < f->op->n_args; i++)
-        if (f->op->arg[i].continues && op_has(f, i))
+        if (f->op->arg[i].continues)
             bytes += bytes_of(f, i);
     return bytes;
 }

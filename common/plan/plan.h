@@ -19,6 +19,9 @@
  *     baseline = z_tanh               ; of measure = train: what the others are compared with; or
  *     compare = z_tanh : no_z_tanh    ; these pairs (ablation.h)
  *     margin = 0.01                   ; and they are equal within it
+ *     match = parameters              ; of measure = train: models are made equal (match.h); or state, flops; none
+ *     reference = z_tanh              ; to this variant, or [model] of one; default: baseline
+ *     baseline = z_tanh               ; what the others are compared with
  *
  *     [trial]                         ; or [trial NAME]; any number of them
  *     op = e74                        ; or all: a set of trials for each operation
@@ -36,6 +39,7 @@
  *     program = lm.model              ; of op = program: its calls, and the sizes are keys, too
  *     model = z, no_z                 ; of measure = train: sections [model NAME], [task NAME], [train NAME], of which the
  *                                     ; trial is composed (cells.h)
+ *     adjust = n_state                ; of measure = train: what match may change
  *     eval = 40, 64, 256              ; of measure = train: lengths of the test
  *     confirm = 11 .. 26              ; and seeds of further runs at the best rate
  *     kernel = plain                  ; default: the first that accepts the case

@@ -138,12 +138,12 @@ static double flops_at(const struct timing *w, int64_t length)
 /* All batches at a length: the first makes room for it. */
 static int time_length(struct timing *w, int64_t length)
 {
-    const double reckoned = w->s.batch * flops_at(w, length);
+    const double expected = w->s.batch * flops_at(w, length);
     const int64_t batches = batches_of(w->cell);
     double one, two = 0;
 
-    if (2 * reckoned > w->budget) {
-        w->s.lengths += (double)batches * reckoned;
+    if (2 * expected > w->budget) {
+        w->s.lengths += (double)batches * expected;
         return 0;
     }
     const int e = one_test(w, length, 1, &one) || (batches > 1 && one_test(w, length, 2, &two));

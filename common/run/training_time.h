@@ -3,7 +3,7 @@
  * Of each model on each task some updates are made on the backend, with the threads and in the batch that its runs will
  * have, and timed, up to half a second; so are a validation's batch, the tests at other lengths, and where a GPU is judged an
  * update that is judged and one beside which the oracle runs freely.  A run's time is these, times how often it does each.
- * What would take long to time once (a test at a great length) is reckoned from the FLOPs of forward. */
+ * What would take long to time once (a test at a great length) is computed from the FLOPs of forward. */
 #ifndef TRAINING_TIME_H
 #define TRAINING_TIME_H
 

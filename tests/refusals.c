@@ -259,11 +259,10 @@ static void match_faults(void)
     refused("a reference that is not there", MODELS("match = state\nreference = zz") OTHER(""),
             "t.ini:4: reference = zz: the plan has no such variant; it has z d\n");
     refused("nor a baseline", MODELS("match = state\nbaseline = zz") OTHER(""),
-            "t.ini:4: reference = zz: the plan has no such variant; it has z d\n");
-    refused(
-        "no [model]s",
-        "[experiment]\nmeasure = train\nmatch = state\nreference = z\n[trial]\nmixer = none\n",
-        "t.ini:4: reference = z: the plan has no such variant, as no [trial] names a [model]\n");
+            "t.ini:4: baseline = zz: no [trial] has a variant zz; did you mean 'z'?\n");
+    refused("no [model]s",
+            "[experiment]\nmeasure = train\nmatch = state\nreference = z\n[trial]\nmixer = none\n",
+            "t.ini:4: reference = z: the plan has no such variant; it has none\n");
     refused("a reference of two variants",
             MODELS("match = state\nreference = d") OTHER("n_state = 16, 17\n"),
             "t.ini:4: reference = d: [model d] is several variants, d_16 and d_17; name one\n");

@@ -8,6 +8,7 @@
 #include "common/base/number.h"
 #include "common/report/screen.h"
 #include "common/report/sizes.h"
+#include "common/run/beside.h"
 #include "common/run/training_time.h"
 #include "common/store/predict.h"
 
@@ -95,7 +96,7 @@ static void print_rows(FILE *to, const struct sizes_row *row, int n)
 }
 
 /* The time of all, and why some have none. */
-static void print_sum(FILE *to, const struct cell_cost *c, int n)
+static void print_sum(FILE *to, const struct cell_cost *c, int n, int beside)
 {
     const struct screen s = screen_of(to, 0);
     char text[CELL];
@@ -109,7 +110,7 @@ static void print_sum(FILE *to, const struct cell_cost *c, int n)
     }
     if (known)
         say(&s, 0, "all runs take %s %s on this machine%s", at_most ? "at most" : "about",
-            duration(training_seconds(c, n, 1), text),
+            duration(training_seconds(c, n, beside), text),
             known < n ? ", but for those without a time" : "");
 }
 
@@ -123,7 +124,7 @@ void sizes_table(const struct experiment *x, FILE *to)
         for (int i = 0; i < n; i++)
             fill_row(&row[i], x, &c[i]);
         print_rows(to, row, n);
-        print_sum(to, c, n);
+        print_sum(to, c, n, beside_count(x));
     } else
         fprintf(to, "no sizes: %s\n", c ? "no memory" : err_text());
     free(row);

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "common/base/grow.h"
 #include "common/ops/examples.h"
 #include "common/plan/training.h"
+#include "common/run/beside.h"
 #include "common/run/train_trial.h"
 #include "common/run/training_time.h"
 #include "common/train/free.h"
@@ -341,8 +343,12 @@ struct cell_cost *training_costs(const struct experiment *x, int *n)
         return err_null("no memory for the time of %d runs", x->n);
     }
     const double budget = *n * OF_CELL > OF_PLAN ? OF_PLAN / *n : OF_CELL;
+    const int threads = omp_get_max_threads(), beside = beside_count(x);
+    if (beside > 1)
+        omp_set_num_threads(threads / beside > 1 ? threads / beside : 1);
     for (int i = 0; i < *n; i++)
         find_cost(x, of, i, budget, &costs[i]);
+    omp_set_num_threads(threads);
     free(of);
     return costs;
 }

@@ -27,6 +27,7 @@
 #     SAMPLE_SUITES   those for judgement by sample
 #     PROGRAM_SUITES  those for programs
 #     TRAIN_SUITES    those for training
+#     MATCH_SUITES    those for sizes of models, and for models that are made equal
 #     RUN_SUITES      those for times and memory: their judgement, the roofline, their tables
 #     BY_SAMPLE       the object of tests/by_sample: in place of the suites, say whether full
 #                     judgement of large cases sees the fault, and whether a sample does
@@ -211,6 +212,7 @@ judge() {
     *.cu) suites=$KERNEL_SUITES ;;
     common/call/sample.c | common/judge/*) suites=$SAMPLE_SUITES ;;
     common/call/run.c | common/call/cost.c) suites="$SUITES $RUN_SUITES" ;;
+    common/train/size.c | common/plan/match.c | common/plan/nearest.c | common/run/training_time.c) suites=$MATCH_SUITES ;;
     common/run/* | common/report/*) suites=$RUN_SUITES ;;
     common/program/layout.c) suites="$PROGRAM_SUITES $TRAIN_SUITES" ;;
     common/program/*) suites=$PROGRAM_SUITES ;;

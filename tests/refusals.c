@@ -39,7 +39,7 @@ static void keys(void)
         "unknown key", E74 "nonlim = tanh\nfoo = 1\n",
         "t.ini:3: unknown key 'nonlim' in [trial]; did you mean 'nonlin'? (keys of e74: state "
         "proj nonlin * dim z_act fill; of every trial: op cases dtype seed input file group tensor "
-        "program eval confirm kernel "
+        "program eval confirm adjust kernel "
         "goal goal_backward accumulate in_place)\n"
         "t.ini:4: unknown key 'foo' in [trial] (keys of e74: *)\n");
     refused("unknown key of an experiment", "[experiment]\nsede = 1\n" LINEAR,
@@ -231,6 +231,82 @@ static void judging_faults(void)
             "depends on the same row of the inputs alone\n");
 }
 
+/* Its last [trial] is in line 15, where HOW has two. */
+#define MODELS(how)                                                                                \
+    "[experiment]\nmeasure = train\n" how "\n"                                                     \
+    "[model z]\nmixer = e74\nn_state = 16\nwidth = 32\n"                                           \
+    "[task bits]\ntask = parity\nlength = 8\n"                                                     \
+    "[trial]\nmodel = z\ntask = bits\n[trial]\n"
+/* The other model; its keys are in line 21 and on. */
+#define OTHER(keys) "model = d\ntask = bits\n[model d]\nmixer = e74\nwidth = 32\n" keys
+#define MATCH "match = parameters\nreference = z"
+
+static void match_faults(void)
+{
+    refused("match of checks", "[experiment]\nmatch = state\nreference = z\n" LINEAR,
+            "t.ini:2: match: only measure = train has models that are made equal\n");
+    refused("how it is matched",
+            "[experiment]\nmeasure = train\nmatch = size\n[trial]\nmixer = none\n",
+            "t.ini:3: match = size: not one of none parameters state flops\n");
+    refused("a key of checks", LINEAR "adjust = rows\n",
+            "t.ini:3: adjust: only measure = train makes models equal\n");
+    words_refused("a match of words", "train mixer=none match=flops",
+                  "-t: match: words have no [model]s that could be made equal\n");
+    refused("a reference and no match", MODELS("reference = z") OTHER("n_state = 16\n"),
+            "t.ini:3: reference: match = parameters, state or flops compares with it\n");
+    refused("no reference", MODELS("match = state\nrepeats = 0") OTHER("n_state = 16\n"),
+            "t.ini:3: match = state needs reference = MODEL, which the others are made equal to\n");
+    refused("a reference that is not there", MODELS("match = state\nreference = zz") OTHER(""),
+            "t.ini:4: reference = zz: the plan has no such variant; it has z d\n");
+    refused("nor a baseline", MODELS("match = state\nbaseline = zz") OTHER(""),
+            "t.ini:4: baseline = zz: no [trial] has a variant zz; did you mean 'z'?\n");
+    refused("no [model]s",
+            "[experiment]\nmeasure = train\nmatch = state\nreference = z\n[trial]\nmixer = none\n",
+            "t.ini:4: reference = z: the plan has no such variant; it has none\n");
+    refused("a reference of two variants",
+            MODELS("match = state\nreference = d") OTHER("n_state = 16, 17\n"),
+            "t.ini:4: reference = d: [model d] is several variants, d_16 and d_17; name one\n");
+    refused(
+        "a reference on another task",
+        MODELS(
+            MATCH) "model = d\ntask = words\n"
+                   "[task words]\ntask = word\n[model d]\nmixer = e74\nn_state = 16\nwidth = 32\n",
+        "t.ini:4: reference = z: it has no trial on the task of d, words in fp32\n");
+    refused("and in another type", MODELS(MATCH) "dtype = bf16\n" OTHER("n_state = 16\n"),
+            "t.ini:4: reference = z: it has no trial on the task of d, bits in bf16\n");
+    refused(
+        "what is no key", MODELS(MATCH) OTHER("adjust = n_stats\n"),
+        "t.ini:21: adjust = n_stats: it must be a key of the mixer or the model that is a whole "
+        "number\n");
+    refused("a key of the task", MODELS(MATCH) OTHER("adjust = length\n"),
+            "t.ini:21: adjust = length: it must be*\n");
+    refused("a choice", MODELS(MATCH) OTHER("adjust = state\n"),
+            "t.ini:21: adjust = state: it must be*\n");
+    refused("a key that follows", MODELS(MATCH) OTHER("adjust = dim\n"),
+            "t.ini:21: adjust = dim: it must be*\n");
+    refused("a key of several values", MODELS(MATCH) OTHER("n_state = 3, 4\nadjust = n_state\n"),
+            "t.ini:22: adjust = n_state: it has several values in line 21; one can be adjusted\n");
+    refused("a key that does not apply", MODELS(MATCH) OTHER("adjust = rank\n"),
+            "t.ini:21: adjust = rank: only state = lowrank has a rank\n");
+    refused("adjust in a [task]", MODELS(MATCH) OTHER("[task words]\nadjust = mlp\n"),
+            "t.ini:21: [task words]: no [trial] names it\n");
+    refused("in that of a trial",
+            MODELS(MATCH) "task = words\nmodel = z\n[task words]\nadjust = mlp\n",
+            "t.ini:19: adjust in [task words]: it belongs in [model]\n");
+    refused("nothing to adjust", MODELS(MATCH) OTHER("n_state = 12\n"),
+            "t.ini:18: match = parameters: d has 1600, and z 2112, more than 1 % off: adjust = KEY "
+            "would say what may change\n");
+    refused("all values are more", MODELS(MATCH) OTHER("n_state = 4\nblocks = 12\nadjust = mlp\n"),
+            "t.ini:23: match = parameters: no mlp of d comes within 1 % of z's 2112; 0 has 6560\n");
+    refused(
+        "none between two", MODELS(MATCH) OTHER("n_state = 5\nadjust = mlp\n"),
+        "t.ini:22: match = parameters: no mlp of d comes within 1 % of z's 2112; 14 has 2080, 15 "
+        "has 2176\n");
+    refused("a key on which it does not depend",
+            MODELS("match = state\nreference = z") OTHER("n_state = 5\nadjust = mlp\n"),
+            "t.ini:22: match = state: no mlp of d comes within 1 % of z's 1024; 0 has 100\n");
+}
+
 static void every_operation_faults(void)
 {
     refused("a key that no operation has", "[trial]\nop = all\nrowz = 3\nkernel = plain\n",
@@ -399,6 +475,7 @@ int main(void)
     numbers();
     doubled();
     combinations();
+    match_faults();
     every_operation_faults();
     input_faults();
     unreadable();

@@ -190,6 +190,44 @@ else
     skip "names variants and tasks" "no h5py"
 fi
 
+# ---- models that are made equal, and what a plan says of them ----
+
+sections "a model is made equal" 0 "^25	train mixer=none .* mlp=5 " \
+    "s/^measure.*/&\nmatch = parameters\nreference = z_tanh/; s/^mixer = none/&\nadjust = mlp/; s/^proj =.*/proj = no_z/; s/^n_state =.*/n_state = 6/"
+cp out plan
+cp err said
+does "the plan has a row for each variant and task" 0 "^6$" sh -c "grep -c '  bits  \|  words ' said"
+does "with the runs, their sizes and their time" 0 "^z_tanh  *bits  *6  *240  *208  *144  *[0-9]*  .* [KM]iB  .* [KM]iB  *[0-9.]* s$" cat said
+does "the equal one" 0 "^none  *words  *6  *[0-9]*  *208  *0 " cat said
+does "and the time of all" 0 "^all runs take about [0-9.]* s on this machine" cat said
+does "its lines paste back" 0 "^1	train .* mlp=5 " "$run" -n -t "`sed -n 's/^25	//p' plan`"
+"$run" now.ini -o equal.h5 >out 2>err
+if "$PYTHON" -c 'import h5py' 2>err; then
+    does "its dump has the sizes" 0 "208 144 240;208 0 5" "$PYTHON" -c '
+import h5py
+t = h5py.File("equal.h5")["trial"]
+a, b = (t[n].attrs for n in ("0001", "0025"))
+assert a["flops_per_token"] > 200
+print("%d %d %d;%d %d %d" % (a["n_parameters_inner"], a["state_bytes"], a["n_parameters"], b["n_parameters_inner"],
+      b["state_bytes"], b["mlp"]))'
+else
+    skip "its dump has the sizes" "no h5py"
+fi
+sections "a run that may end early" 0 "^1	train" "s/^updates.*/&\nstop = yes/"
+cp err said
+does "takes at most that long" 0 "^all runs take at most" cat said
+# Most of the time is that of updates, of validations, of the test at another length.
+for of in "updates=3000 eval_every=0" "updates=20 eval_every=1 eval_rows=2000" "updates=5 eval_rows=900 eval=240"; do
+    words="train mixer=e74 n_state=16 width=32 batch=4 length=8 task=parity $of"
+    "$run" -n -t "$words" >out 2>err
+    "$run" --force -t "$words" -o took.h5 >took 2>&1
+    cat took >>err
+    does "the time that a run takes: $of" 0 "good" awk '
+        /^all runs take/ { predicted = $5 * ($6 == "min" ? 60 : 1) }
+        /of 1 trials, / { sub(/.*trials, /, ""); took = $1 }
+        END { print predicted, took, (took < 4 * predicted + 1 && predicted < 4 * took + 1 ? "good" : "bad") }' err
+done
+
 # ---- what is refused ----
 
 # refuse NAME PATTERN WORDS: exit status 2, and nothing is written.

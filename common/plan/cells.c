@@ -290,6 +290,13 @@ static void refuse_best(struct composing *c, int from)
                    "lr = " BEST_RATE ": confirm = SEEDS makes such runs; here rates are searched");
 }
 
+/* Where the plan says what may be made equal. */
+static void note_model(const struct composing *c, int from)
+{
+    for (int t = from; c->part[CELL_OF_MODEL] && t < c->p->x->n; t++)
+        c->p->x->trial[t].model_line = c->part[CELL_OF_MODEL]->line;
+}
+
 static void compose(struct composing *c)
 {
     const struct op *o = op_of(c);
@@ -319,6 +326,7 @@ static void compose(struct composing *c)
     if (!e && confirm.key && c->p->n_faults == faults)
         add_confirming(c, &confirm);
     name_variants(c, from);
+    note_model(c, from);
     free(c->s.entry);
 }
 

@@ -15,6 +15,7 @@
 #include "common/call/sample.h"
 #include "common/plan/combinations.h"
 #include "common/plan/keys.h"
+#include "common/plan/match.h"
 #include "common/plan/model.h"
 #include "common/plan/programs.h"
 #include "common/plan/quotient.h"
@@ -666,7 +667,8 @@ void section_trials(struct plan *p, const struct ini_section *s)
         return;
     }
     w->s = s;
-    w->t.line = p->file ? s->line : 0;
+    w->t.line = w->t.model_line = p->file ? s->line : 0;
+    w->t.adjust_line = section_entry(s, "adjust") ? section_entry(s, "adjust")->line : 0;
     w->t.seed = p->x->seed;
     for (int k = 0; trial_keys[k].name; k++)
         if (trial_keys[k].initial)
@@ -697,6 +699,7 @@ void section_trials(struct plan *p, const struct ini_section *s)
         plan_fault(p, section_entry(s, "eval")->line,
                    "eval: only measure = train tests at lengths");
     refuse_beside(p, w);
+    match_refuse(p, s, &w->l, &w->t);
     if (p->n_faults == faults)
         refuse_quotients(p, w);
     goals_refuse(p, s, &w->t);

@@ -14,6 +14,7 @@
 #include "common/base/quote.h"
 #include "common/call/cases.h"
 #include "common/plan/keys.h"
+#include "common/plan/match.h"
 #include "common/plan/programs.h"
 #include "common/plan/training.h"
 
@@ -237,6 +238,13 @@ const struct plan_key experiment_keys[] = {
      "tensors to keep in it: all, outputs or none; of measure = train final, the weights and first "
      "batches, or none",
      INTO(experiment, save, set_choice), .names = save_names},
+    {"match", ONE, "none",
+     "of measure = train: what models are made equal by: parameters, state, flops; or none",
+     INTO(experiment, match, set_choice), .names = match_names},
+    {"reference", ONE, NULL,
+     "of match: the variant, or the [model] of one, that others are made equal to; default: "
+     "baseline",
+     INTO(experiment, reference, set_text)},
     {"compress", ONE, "1", "gzip level of its tensors, 0 to 9",
      INTO(experiment, compress, set_whole), .min = 0, .max = 9},
     {"baseline", ONE, NULL, "of measure = train: the variant that the others are compared with",
@@ -283,6 +291,9 @@ const struct plan_key trial_keys[] = {
      "of measure = train: seeds of further runs, at the best rate of the search alone; results are "
      "theirs",
      .set = set_confirm},
+    {"adjust", ONE, NULL,
+     "of measure = train: the whole-number key by which match may make the model equal",
+     INTO(trial, adjust, set_text)},
     {"kernel", ONE, NULL, "name of a kernel; default: the first that accepts the case",
      INTO(trial, kernel, set_kernel)},
     {"goal", ONE, NULL,

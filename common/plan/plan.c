@@ -15,6 +15,7 @@
 #include "common/call/sample.h"
 #include "common/plan/cells.h"
 #include "common/plan/keys.h"
+#include "common/plan/match.h"
 #include "common/plan/programs.h"
 #include "common/plan/section.h"
 #include "common/plan/variants.h"
@@ -240,6 +241,7 @@ static void read_sections(struct plan *p, const struct ini *ini)
     }
     cells_refuse(p, ini);
     variants_check(p, ini);
+    match_models(p, ini);
     if (!trials && !others)
         plan_fault(p, 0, "it has no [trial]");
 }

@@ -19,6 +19,8 @@
  *     baseline = z_tanh               ; of measure = train: what the others are compared with; or
  *     compare = z_tanh : no_z_tanh    ; these pairs (ablation.h)
  *     margin = 0.01                   ; and they are equal within it
+ *     match = parameters              ; of measure = train: models are made equal (match.h); or state, flops; none
+ *     reference = z_tanh              ; to this variant, or [model] of one; default: baseline
  *
  *     [trial]                         ; or [trial NAME]; any number of them
  *     op = e74                        ; or all: a set of trials for each operation
@@ -36,6 +38,7 @@
  *     program = lm.model              ; of op = program: its calls, and the sizes are keys, too
  *     model = z, no_z                 ; of measure = train: sections [model NAME], [task NAME], [train NAME], of which the
  *                                     ; trial is composed (cells.h)
+ *     adjust = n_state                ; of measure = train: what match may change
  *     eval = 40, 64, 256              ; of measure = train: lengths of the test
  *     confirm = 11 .. 26              ; and seeds of further runs at the best rate
  *     kernel = plain                  ; default: the first that accepts the case
@@ -107,9 +110,12 @@ struct trial {
     /* Of training from an ini: the name of its [model] or its mixer; the same, with what differs within it or within its
      * [train]; of its [task], or the task itself, likewise; or "". */
     char model[64], variant[64], task[64];
-    int confirms;   /* of training: its rate is the best of a search, which its words do not have */
-    int line;       /* of the section in the ini file */
-    int input_line; /* of `group` or `tensor` there or, if there is none, of `file` */
+    int confirms; /* of training: its rate is the best of a search, which its words do not have */
+    char adjust[32];     /* of training: the key by which it may be made equal (match.h); or "" */
+    int adjust_line;     /* of that key in the ini file */
+    int model_line;      /* of its [model] there, or else of the [trial] */
+    int line;            /* of the section in the ini file */
+    int input_line;      /* of `group` or `tensor` there or, if there is none, of `file` */
     char text[MAX_LINE]; /* the words that make this trial again, with -t */
 };
 
@@ -148,10 +154,12 @@ struct experiment {
     enum save save;
     int compress;
     char baseline[64],
-        compare[512]; /* of training: names of variants, as variants.h has it; or "" */
-    double margin;    /* equal within it */
-    int per_device;   /* runs of training side by side on a GPU; 0: as many as pay */
-    char *text;       /* the ini file, or the words */
+        compare[512];   /* of training: names of variants, as variants.h has it; or "" */
+    double margin;      /* equal within it */
+    int per_device;     /* runs of training side by side on a GPU; 0: as many as pay */
+    int match;          /* of training: an enum match, match.h */
+    char reference[64]; /* what the others are made equal to; "": the baseline */
+    char *text;         /* the ini file, or the words */
     int n;
     struct trial *trial;
 };

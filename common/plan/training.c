@@ -144,6 +144,36 @@ int training_backends(const struct experiment *x, const struct trial *t)
                : err_set("backends: none of those that are named stores %s", types[t->type].name);
 }
 
+/* Are all keys of a part the same? */
+static int same_keys(const struct trial *a, const struct trial *b, enum cell_part part)
+{
+    const struct op *o = a->call.op;
+    char one[32], other[32];
+
+    for (int i = 0; i < o->n_params; i++) {
+        int k;
+        if (cell_part(o, o->param[i].name) != (int)part)
+            continue;
+        if (!op_param(b->call.op, o->param[i].name, &k) ||
+            strcmp(op_value(&a->call, i, one), op_value(&b->call, k, other)) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+int training_same_task(const struct trial *a, const struct trial *b)
+{
+    return strcmp(a->task, b->task) == 0 && strcmp(a->file, b->file) == 0 &&
+           same_keys(a, b, CELL_OF_TASK);
+}
+
+int training_alike(const struct trial *a, const struct trial *b)
+{
+    return a->call.op == b->call.op && a->type == b->type && a->model_line == b->model_line &&
+           a->adjust_line == b->adjust_line && strcmp(a->eval, b->eval) == 0 &&
+           same_keys(a, b, CELL_OF_MODEL) && training_same_task(a, b);
+}
+
 /* Of a model on sequences of another length, beside that of the run. */
 static double memory_at(const struct call *model, int64_t length)
 {

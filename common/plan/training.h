@@ -25,6 +25,10 @@ int training_lengths(const struct trial *t, int64_t to[MAX_LENGTHS]);
 int training_backends(const struct experiment *x, const struct trial *t);
 /* That one; NULL: none is named. */
 const struct backend *training_backend(const struct experiment *x, const struct trial *t);
+/* Have two trials the same task, with all that it says? */
+int training_same_task(const struct trial *a, const struct trial *b);
+/* And the same model, of the same section and type: runs that differ in how they are trained alone. */
+int training_alike(const struct trial *a, const struct trial *b);
 /* Bytes that a run takes on this machine. */
 double training_memory(const struct trial *t);
 

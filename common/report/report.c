@@ -27,6 +27,7 @@
 #include "common/report/time_text.h"
 #include "common/report/train_text.h"
 #include "common/report/trip_text.h"
+#include "common/report/sizes.h"
 #include "common/store/time_rows.h"
 #include "common/train/cell.h"
 
@@ -740,4 +741,6 @@ void report_plan(const struct experiment *x, FILE *to, FILE *aside)
                 x->n == 1 ? "s" : "", size);
     if (*run_time(x, 0, time))
         fprintf(aside, "%s\n", time);
+    if (x->measure == MEASURE_TRAIN)
+        sizes_table(x, aside);
 }

@@ -42,7 +42,7 @@ int report_end(struct report *p, const char *file, int interrupted);
 void report_free(struct report *p);
 
 /* The plan alone, one line per trial, and aside how large its dump will be and, if that is a minute or more, how
- * long it will take. */
+ * long it will take; of training the table of sizes.h. */
 void report_plan(const struct experiment *x, FILE *to, FILE *aside);
 
 #endif

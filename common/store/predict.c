@@ -129,7 +129,7 @@ static double file_bytes(struct pretended *p, const struct experiment *x, const 
     return n < 0 ? -1 : sum;
 }
 
-static double predict_trial(const struct experiment *x, int i)
+double predict_trial(const struct experiment *x, int i)
 {
     const struct trial *t = &x->trial[i];
     struct pretended *p = calloc(1, sizeof *p);

@@ -7,6 +7,8 @@
 /* Bytes of the file of x, at most, and near that where nothing is compressed and tensors are large; with a
  * store, of the trials that it does not have yet.  -1 after err_set(). */
 double predict_dump(const struct experiment *x, struct store *s);
+/* The same of trial i alone. */
+double predict_trial(const struct experiment *x, int i);
 /* Is there space for that where the output will be, and DUMP_SPARE bytes more, which a trial needs
  * while it is written?  Nonzero after err_set(); 0 also where the file
  * system does not say. */

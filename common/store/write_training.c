@@ -12,6 +12,7 @@
 #include "common/plan/training.h"
 #include "common/store/write_training.h"
 #include "common/train/run.h"
+#include "common/train/size.h"
 
 /* A run that is being written. */
 struct out {
@@ -339,6 +340,18 @@ static int put_again(const struct out *o)
     return e ? err_at("again") : 0;
 }
 
+/* Beside n_parameters, which every trial of a model has. */
+static int put_size(const struct out *o)
+{
+    const struct trial *t = o->r->trial;
+    struct cell_size size;
+
+    return cell_size(&t->call, t->type, &size) ||
+           h5_put_int(o->trial, "n_parameters_inner", (int64_t)size.inner) ||
+           h5_put_int(o->trial, "state_bytes", (int64_t)size.state) ||
+           h5_put_double(o->trial, "flops_per_token", size.flops);
+}
+
 static int put_attributes(const struct out *o)
 {
     const struct trained *r = o->run;
@@ -363,8 +376,8 @@ int training_write(hid_t trial, const struct result *r, int compress,
     *n = 0;
     if (!r->trained)
         return 0;
-    return put_attributes(&o) || put_curve(&o) || put_validations(&o) || put_test(&o) ||
-                   put_lengths(&o) || put_parity(&o) || put_time(&o) ||
+    return put_attributes(&o) || put_size(&o) || put_curve(&o) || put_validations(&o) ||
+                   put_test(&o) || put_lengths(&o) || put_parity(&o) || put_time(&o) ||
                    put_weights(&o, "start", r->trained->start) ||
                    put_weights(&o, "final", r->trained->final) || put_first_batches(&o)
                ? -1

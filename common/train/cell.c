@@ -395,6 +395,8 @@ int cell_part(const struct op *o, const char *key)
 
     if (strcmp(key, "file") == 0 || strcmp(key, "eval") == 0)
         return CELL_OF_TASK;
+    if (strcmp(key, "adjust") == 0)
+        return CELL_OF_MODEL;
     if (strcmp(key, "dtype") == 0 || strcmp(key, "seed") == 0 || strcmp(key, "confirm") == 0)
         return CELL_OF_TRAIN;
     for (int i = 0; i < o->n_params; i++)

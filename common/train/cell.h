@@ -24,7 +24,7 @@ const char *cell_task_of(const struct call *f);
 const char *cell_mixer(int i, const struct op **o);
 /* Is parameter i of cell_op()'s a key?  Others follow from the model, or a run has none of them. */
 int cell_has_key(const struct op *o, int i);
-/* What a key says: the model with its mixer, the task, or how it is trained; also of dtype, seed, confirm, eval and file,
+/* What a key says: the model with its mixer, the task, or how it is trained; also of adjust, dtype, seed, confirm, eval and file,
  * which are no parameters; -1: no such key. */
 enum cell_part { CELL_OF_MODEL, CELL_OF_TASK, CELL_OF_TRAIN, CELL_PARTS };
 int cell_part(const struct op *o, const char *key);

@@ -137,10 +137,26 @@ static int is_due(int64_t u, int64_t every, int64_t last)
 /* ---- updates ---- */
 
 /* The first ones, and then every so many. */
-static int is_judged_at(const struct running *r, int64_t u)
+static int is_judged_at(const struct cell *c, int64_t u)
 {
-    const int64_t every = r->t->cell->parity_every;
-    return r->t->judged && every && (u == 1 || u == 2 || u == 5 || u % every == 0);
+    const int64_t every = c->parity_every;
+    return every && (u == 1 || u == 2 || u == 5 || u % every == 0);
+}
+
+int64_t cell_judged(const struct cell *c)
+{
+    int64_t n = 0;
+    for (int64_t u = 1; u <= c->until; u++)
+        n += is_judged_at(c, u);
+    return n;
+}
+
+int64_t cell_validations(const struct cell *c)
+{
+    int64_t n = 0;
+    for (int64_t u = 1; u <= c->until; u++)
+        n += is_due(u, c->eval_every, c->until);
+    return n;
 }
 
 static int make_judged(struct running *r)
@@ -184,7 +200,8 @@ static int is_warm(const struct update *u)
 static int make_update(struct running *r)
 {
     const double began = seconds_now();
-    const int judged = is_judged_at(r, r->now.u + 1), timed = !judged && is_warm(&r->u);
+    const int judged = r->t->judged && is_judged_at(r->t->cell, r->now.u + 1),
+              timed = !judged && is_warm(&r->u);
 
     if (judged ? make_judged(r) : update_run(&r->u))
         return -1;

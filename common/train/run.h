@@ -79,6 +79,11 @@ struct trained {
 int train(const struct training *t, struct verdicts *list, struct trained *to);
 void trained_free(struct trained *r);
 
+/* Of a run to its end: how many updates are judged, on a backend on which they are, and after how many it is
+ * validated. */
+int64_t cell_judged(const struct cell *c);
+int64_t cell_validations(const struct cell *c);
+
 /* Tokens per second of training until now. */
 double trained_rate(const struct trained *r);
 

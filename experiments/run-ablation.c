@@ -18,6 +18,7 @@
 #include "common/plan/section.h"
 #include "common/report/baseline.h"
 #include "common/report/report.h"
+#include "common/run/states.h"
 #include "common/run/trial.h"
 #include "common/store/header.h"
 #include "common/store/predict.h"
@@ -60,7 +61,9 @@ static const char usage[] =
     "                   file\n"
     "  -n, --plan       print the plan, one trial per line, and run nothing\n"
     "  -o FILE          write to FILE instead of the experiment's output\n"
-    "      --resume     go on with a file that an interrupted run left\n"
+    "      --resume     go on with a file that an interrupted run left, and with runs of\n"
+    "                   training in FILE.state; --resume=anyway: though these were begun by\n"
+    "                   another build, on another machine, or with another line\n"
     "      --force      do not keep a dump of another plan, and begin again where an\n"
     "                   interrupted run left finished trials\n"
     "      --baseline FILE      compare times with those in FILE, of an earlier run on\n"
@@ -115,7 +118,8 @@ struct options {
     const char *inputs, *report, *decode, *decode_bits, *decode_rate;
     struct judge_words judge;
     struct summary_words summary;
-    int plan, resume, force, tsv, verbose, list, help, version;
+    enum checkpoint_use resume;
+    int plan, force, tsv, verbose, list, help, version;
     int given; /* how many options there are */
 };
 
@@ -142,6 +146,7 @@ static void print_advice(FILE *to)
         int advice;
         const char *text;
     } options[] = {{ADVICE_RESUME, "go on with --resume"},
+                   {ADVICE_ANYWAY, "take it with --resume=anyway"},
                    {ADVICE_AGAIN, "begin again with --force"},
                    {ADVICE_REPLACE, "replace it with --force"},
                    {ADVICE_MOVE, "move it away"},
@@ -295,12 +300,51 @@ static int run_stored(struct experiment *x, const struct options *options, struc
     return exit_status(e || trials.bad, failed, trials.errors);
 }
 
+/* A line of a run. */
+static void say(const char *line, void *data)
+{
+    (void)data;
+    progress_clear();
+    fprintf(stderr, "run-ablation: %s\n", line);
+}
+
+/* Where runs of training are kept; nonzero after err_set(). */
+static int find_states(struct experiment *x, const struct options *options, struct states *to)
+{
+    if (x->measure != MEASURE_TRAIN)
+        return options->resume == CHECKPOINT_ANY
+                   ? err_set("--resume=anyway: only measure = train has checkpoints")
+                   : 0;
+    *to = (struct states){.use = options->resume, .say = say};
+    return states_begin(to, x, options->force);
+}
+
+/* All that is missing must be able to go on from what is there of it. */
+static int check_states(const struct experiment *x, struct store *store)
+{
+    struct store_counts counts;
+
+    for (int i = 0; x->states && i < x->n; i++)
+        if (!store_has(store, i, &counts) && states_refused(x, i))
+            return complain(BAD_INPUT);
+    return 0;
+}
+
+/* What is there already; nonzero, when that has been said, where this plan cannot go on with it. */
+static int check_resumable(const struct experiment *x, struct store *store)
+{
+    return predict_fits(x, store) ? complain(BAD_INPUT)
+                                  : wrong_inputs(x, store) || check_states(x, store);
+}
+
 static int run(struct experiment *x, const struct options *options)
 {
+    struct states states;
     struct baseline *b;
     struct store *store = NULL;
-    int how =
-        (options->resume ? STORE_RESUME : 0) | (options->force ? STORE_REPLACE | STORE_DISCARD : 0);
+    int how = (options->resume ? STORE_RESUME : 0) |
+              (options->resume == CHECKPOINT_ANY ? STORE_ANYWAY : 0) |
+              (options->force ? STORE_REPLACE | STORE_DISCARD : 0);
 
     if (take_goals(x, options->goals))
         return complain(BAD_INPUT);
@@ -308,7 +352,7 @@ static int run(struct experiment *x, const struct options *options)
         x->checks |= CHECK_POWER;
     if (missing_backend(x))
         return complain(BACKEND_MISSING);
-    if (store_may_write(x, how))
+    if (store_may_write(x, how) || find_states(x, options, &states))
         return complain(BAD_INPUT);
     if (!options->resume && wrong_inputs(x, NULL))
         return BAD_INPUT;
@@ -317,13 +361,12 @@ static int run(struct experiment *x, const struct options *options)
     find_ceilings(x);
     if (!open_baseline(x, options, &b))
         store = store_open(x, how);
-    if (store && options->resume) {
-        const int full = predict_fits(x, store) ? complain(BAD_INPUT) : 0;
-        if (full || wrong_inputs(x, store)) {
-            store_abandon(store);
-            baseline_free(b);
-            return BAD_INPUT;
-        }
+    if (store && !options->resume)
+        states_clear(x);
+    if (store && options->resume && check_resumable(x, store)) {
+        store_abandon(store);
+        baseline_free(b);
+        return BAD_INPUT;
     }
     int status = store ? run_stored(x, options, b, store) : complain(BAD_INPUT);
     baseline_free(b);
@@ -500,7 +543,7 @@ enum {
 static const char short_options[] = ":ht:no:";
 static const struct option known[] = {
     {"plan", no_argument, NULL, 'n'},
-    {"resume", no_argument, NULL, OPT_RESUME},
+    {"resume", optional_argument, NULL, OPT_RESUME},
     {"force", no_argument, NULL, OPT_FORCE},
     {"baseline", required_argument, NULL, OPT_BASELINE},
     {"threshold", required_argument, NULL, OPT_THRESHOLD},
@@ -547,6 +590,15 @@ static int take_once(const char **to, const char *name)
     return 0;
 }
 
+/* --resume, or --resume=anyway. */
+static int take_resume(struct options *o, const char *how)
+{
+    if (how && strcmp(how, "anyway") != 0)
+        return err_set("--resume=%s: must be anyway, or nothing", how);
+    o->resume = how ? CHECKPOINT_ANY : CHECKPOINT_OWN;
+    return 0;
+}
+
 static int parse_options(int argc, char **argv, struct options *o)
 {
     int c;
@@ -559,7 +611,10 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 't': o->words = optarg; break;
         case 'n': o->plan = 1; break;
         case 'o': o->output = optarg; break;
-        case OPT_RESUME: o->resume = 1; break;
+        case OPT_RESUME:
+            if (take_resume(o, optarg))
+                return -1;
+            break;
         case OPT_FORCE: o->force = 1; break;
         case OPT_BASELINE: o->baseline = optarg; break;
         case OPT_THRESHOLD: o->threshold = optarg; break;

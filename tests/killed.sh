@@ -41,7 +41,10 @@ INI
 }
 plan 800 0.02 16 >four.ini
 sed 's/^checkpoint_every.*/checkpoint_every = 0/' four.ini >late.ini
-plan 60 0.001 256 | sed -e '/^\[task words/,/^length/d' -e 's/^task = bits, words/task = bits/' -e 's/^save.*/save = none/' >large.ini
+# One, of 5 MB.
+plan 20 0.001 256 | sed -e '/^.task words/,/^length/d' -e '/^.model z/,/^width/d' -e 's/^task = bits, words/task = bits/' \
+    -e 's/^model = .*/model = none/' -e 's/^save.*/save = none/' -e 's/^width.*/&\nmlp = 512/' -e 's/^batch.*/batch = 4/' \
+    -e 's/^eval_rows.*/eval_rows = 4/' >large.ini
 
 # same A B: all datasets of the trials, and their attributes, are equal, but for those of speed.
 cat >same.py <<'PYTHON'
@@ -212,12 +215,12 @@ same "a damaged one: the same datasets" whole.h5 left.h5
 # A limit of what a file may have is a full disk: in blocks of 512 bytes.
 "$run" -o large.h5 large.ini >out 2>err
 gone large
-(ulimit -f 400 && exec "$run" -o full.h5 large.ini) >out 2>err
+(ulimit -f 6000 && exec "$run" -o full.h5 large.ini) >out 2>err
 [ $? = 0 ] && [ "`grep -c 'full.state/0001: cannot be written: .*; the run goes on without that checkpoint' err`" = 1 ]
 ok $? "a checkpoint that a full disk does not take is one line, and the run goes on"
 gone full
 sed -i 's/^updates.*/updates = 100000/' large.ini
-(ulimit -f 400 && exec "$run" -o full.h5 large.ini) >out 2>err &
+(ulimit -f 6000 && exec "$run" -o full.h5 large.ini) >out 2>err &
 child=$!
 await full.h5.part $child
 sleep 0.5

@@ -18,7 +18,6 @@
 #include "common/plan/section.h"
 #include "common/report/baseline.h"
 #include "common/report/report.h"
-#include "common/run/states.h"
 #include "common/run/trial.h"
 #include "common/store/header.h"
 #include "common/store/predict.h"
@@ -32,6 +31,7 @@
 #include "experiments/shown.h"
 #include "experiments/trials.h"
 #include "experiments/summary.h"
+#include "experiments/unfinished.h"
 
 enum {
     GOOD = 0,
@@ -300,41 +300,13 @@ static int run_stored(struct experiment *x, const struct options *options, struc
     return exit_status(e || trials.bad, failed, trials.errors);
 }
 
-/* A line of a run. */
-static void say(const char *line, void *data)
+/* Can the plan go on with what is there?  Nonzero, when that has been said. */
+static int check_started(const struct experiment *x, const struct options *options,
+                         struct store *store)
 {
-    (void)data;
-    progress_clear();
-    fprintf(stderr, "run-ablation: %s\n", line);
-}
-
-/* Where runs of training are kept; nonzero after err_set(). */
-static int find_states(struct experiment *x, const struct options *options, struct states *to)
-{
-    if (x->measure != MEASURE_TRAIN)
-        return options->resume == CHECKPOINT_ANY
-                   ? err_set("--resume=anyway: only measure = train has checkpoints")
-                   : 0;
-    *to = (struct states){.use = options->resume, .say = say};
-    return states_begin(to, x, options->force);
-}
-
-/* All that is missing must be able to go on from what is there of it. */
-static int check_states(const struct experiment *x, struct store *store)
-{
-    struct store_counts counts;
-
-    for (int i = 0; x->states && i < x->n; i++)
-        if (!store_has(store, i, &counts) && states_refused(x, i))
-            return complain(BAD_INPUT);
-    return 0;
-}
-
-/* What is there already; nonzero, when that has been said, where this plan cannot go on with it. */
-static int check_resumable(const struct experiment *x, struct store *store)
-{
-    return predict_fits(x, store) ? complain(BAD_INPUT)
-                                  : wrong_inputs(x, store) || check_states(x, store);
+    if ((options->resume && predict_fits(x, store)) || unfinished_refused(x, store))
+        return complain(BAD_INPUT);
+    return options->resume && wrong_inputs(x, store);
 }
 
 static int run(struct experiment *x, const struct options *options)
@@ -342,9 +314,8 @@ static int run(struct experiment *x, const struct options *options)
     struct states states;
     struct baseline *b;
     struct store *store = NULL;
-    int how = (options->resume ? STORE_RESUME : 0) |
-              (options->resume == CHECKPOINT_ANY ? STORE_ANYWAY : 0) |
-              (options->force ? STORE_REPLACE | STORE_DISCARD : 0);
+    int how =
+        unfinished_store(options->resume) | (options->force ? STORE_REPLACE | STORE_DISCARD : 0);
 
     if (take_goals(x, options->goals))
         return complain(BAD_INPUT);
@@ -352,7 +323,7 @@ static int run(struct experiment *x, const struct options *options)
         x->checks |= CHECK_POWER;
     if (missing_backend(x))
         return complain(BACKEND_MISSING);
-    if (store_may_write(x, how) || find_states(x, options, &states))
+    if (store_may_write(x, how) || unfinished_begin(x, &states, options->resume, options->force))
         return complain(BAD_INPUT);
     if (!options->resume && wrong_inputs(x, NULL))
         return BAD_INPUT;
@@ -361,9 +332,7 @@ static int run(struct experiment *x, const struct options *options)
     find_ceilings(x);
     if (!open_baseline(x, options, &b))
         store = store_open(x, how);
-    if (store && !options->resume)
-        states_clear(x);
-    if (store && options->resume && check_resumable(x, store)) {
+    if (store && check_started(x, options, store)) {
         store_abandon(store);
         baseline_free(b);
         return BAD_INPUT;
@@ -590,15 +559,6 @@ static int take_once(const char **to, const char *name)
     return 0;
 }
 
-/* --resume, or --resume=anyway. */
-static int take_resume(struct options *o, const char *how)
-{
-    if (how && strcmp(how, "anyway") != 0)
-        return err_set("--resume=%s: must be anyway, or nothing", how);
-    o->resume = how ? CHECKPOINT_ANY : CHECKPOINT_OWN;
-    return 0;
-}
-
 static int parse_options(int argc, char **argv, struct options *o)
 {
     int c;
@@ -612,7 +572,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 'n': o->plan = 1; break;
         case 'o': o->output = optarg; break;
         case OPT_RESUME:
-            if (take_resume(o, optarg))
+            if (unfinished_option(optarg, &o->resume))
                 return -1;
             break;
         case OPT_FORCE: o->force = 1; break;

@@ -219,8 +219,9 @@ static const struct {
     {"dual_memory", SMALL "dim=8 slots=3 task=counter supervise=last min=3 parity_every=6"},
     {"attention", SMALL "dim=8 blocks=2 schedule=wsd target=0 patience=3 parity_every=0"},
     {"none", SMALL "target=0 patience=2 stop=yes parity_every=2"},
-    {"e74", "width=8 n_state=4 length=6 batch=4 updates=40 eval_rows=8 eval_every=3 lr=1000 "
-            "proj=full nonlin=linear z_mod=row checkpoint_every=1e-9 parity_every=0"}};
+    {"e74", "width=8 n_state=4 length=6 batch=4 updates=3000 until=40 eval_rows=8 eval_every=9 "
+            "lr=1000 warmup=0 loss_scale=dynamic proj=full nonlin=linear z_mod=row "
+            "checkpoint_every=1e-9 parity_every=0"}};
 
 static void goes_on(const struct backend *b, const char *mixer, const char *words)
 {
@@ -376,6 +377,25 @@ static void interrupted(void)
     drop(want);
 }
 
+/* Between an update and its validation, which is then made first.  The count of updates that were made asks it to end. */
+static void unsettled(void)
+{
+    static const char words[] =
+        "width=2 length=2 batch=2 updates=6 eval_rows=2 eval_every=1 checkpoint_every=0 "
+        "parity_every=0";
+    struct tested *want = undisturbed(&ref64, "none", words), *x = prepare(&ref64, "none", words);
+
+    clean();
+    x->t.stop = (const volatile int *)&x->r.done;
+    run(x);
+    check(x->e && x->r.done == 1 && !x->r.n_validations, "ended early, in a validation");
+    drop(x);
+    x = resumed(&ref64, "none", words);
+    says(strstr(said, "goes on at update 1 of 6") != NULL, "which is kept");
+    equal(want, x, "and made");
+    drop(want);
+}
+
 /* Of another plan, line, backend, device or build. */
 static void another(void)
 {
@@ -472,6 +492,7 @@ int main(void)
     the_one_before();
     spoilt();
     interrupted();
+    unsettled();
     another();
     other_sizes();
     unwritable();

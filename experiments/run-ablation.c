@@ -31,6 +31,7 @@
 #include "experiments/shown.h"
 #include "experiments/trials.h"
 #include "experiments/summary.h"
+#include "experiments/unfinished.h"
 
 enum {
     GOOD = 0,
@@ -60,7 +61,9 @@ static const char usage[] =
     "                   file\n"
     "  -n, --plan       print the plan, one trial per line, and run nothing\n"
     "  -o FILE          write to FILE instead of the experiment's output\n"
-    "      --resume     go on with a file that an interrupted run left\n"
+    "      --resume     go on with a file that an interrupted run left, and with runs of\n"
+    "                   training in FILE.state; --resume=anyway: though these were begun by\n"
+    "                   another build, on another machine, or with another line\n"
     "      --force      do not keep a dump of another plan, and begin again where an\n"
     "                   interrupted run left finished trials\n"
     "      --baseline FILE      compare times with those in FILE, of an earlier run on\n"
@@ -115,7 +118,8 @@ struct options {
     const char *inputs, *report, *decode, *decode_bits, *decode_rate;
     struct judge_words judge;
     struct summary_words summary;
-    int plan, resume, force, tsv, verbose, list, help, version;
+    enum checkpoint_use resume;
+    int plan, force, tsv, verbose, list, help, version;
     int given; /* how many options there are */
 };
 
@@ -142,6 +146,7 @@ static void print_advice(FILE *to)
         int advice;
         const char *text;
     } options[] = {{ADVICE_RESUME, "go on with --resume"},
+                   {ADVICE_ANYWAY, "take it with --resume=anyway"},
                    {ADVICE_AGAIN, "begin again with --force"},
                    {ADVICE_REPLACE, "replace it with --force"},
                    {ADVICE_MOVE, "move it away"},
@@ -295,12 +300,22 @@ static int run_stored(struct experiment *x, const struct options *options, struc
     return exit_status(e || trials.bad, failed, trials.errors);
 }
 
+/* Can the plan go on with what is there?  Nonzero, when that has been said. */
+static int check_started(const struct experiment *x, const struct options *options,
+                         struct store *store)
+{
+    if ((options->resume && predict_fits(x, store)) || unfinished_refused(x, store))
+        return complain(BAD_INPUT);
+    return options->resume && wrong_inputs(x, store);
+}
+
 static int run(struct experiment *x, const struct options *options)
 {
+    struct states states;
     struct baseline *b;
     struct store *store = NULL;
     int how =
-        (options->resume ? STORE_RESUME : 0) | (options->force ? STORE_REPLACE | STORE_DISCARD : 0);
+        unfinished_store(options->resume) | (options->force ? STORE_REPLACE | STORE_DISCARD : 0);
 
     if (take_goals(x, options->goals))
         return complain(BAD_INPUT);
@@ -308,7 +323,7 @@ static int run(struct experiment *x, const struct options *options)
         x->checks |= CHECK_POWER;
     if (missing_backend(x))
         return complain(BACKEND_MISSING);
-    if (store_may_write(x, how))
+    if (store_may_write(x, how) || unfinished_begin(x, &states, options->resume, options->force))
         return complain(BAD_INPUT);
     if (!options->resume && wrong_inputs(x, NULL))
         return BAD_INPUT;
@@ -317,13 +332,10 @@ static int run(struct experiment *x, const struct options *options)
     find_ceilings(x);
     if (!open_baseline(x, options, &b))
         store = store_open(x, how);
-    if (store && options->resume) {
-        const int full = predict_fits(x, store) ? complain(BAD_INPUT) : 0;
-        if (full || wrong_inputs(x, store)) {
-            store_abandon(store);
-            baseline_free(b);
-            return BAD_INPUT;
-        }
+    if (store && check_started(x, options, store)) {
+        store_abandon(store);
+        baseline_free(b);
+        return BAD_INPUT;
     }
     int status = store ? run_stored(x, options, b, store) : complain(BAD_INPUT);
     baseline_free(b);
@@ -500,7 +512,7 @@ enum {
 static const char short_options[] = ":ht:no:";
 static const struct option known[] = {
     {"plan", no_argument, NULL, 'n'},
-    {"resume", no_argument, NULL, OPT_RESUME},
+    {"resume", optional_argument, NULL, OPT_RESUME},
     {"force", no_argument, NULL, OPT_FORCE},
     {"baseline", required_argument, NULL, OPT_BASELINE},
     {"threshold", required_argument, NULL, OPT_THRESHOLD},
@@ -559,7 +571,10 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 't': o->words = optarg; break;
         case 'n': o->plan = 1; break;
         case 'o': o->output = optarg; break;
-        case OPT_RESUME: o->resume = 1; break;
+        case OPT_RESUME:
+            if (unfinished_option(optarg, &o->resume))
+                return -1;
+            break;
         case OPT_FORCE: o->force = 1; break;
         case OPT_BASELINE: o->baseline = optarg; break;
         case OPT_THRESHOLD: o->threshold = optarg; break;

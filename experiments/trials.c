@@ -7,6 +7,7 @@
 #include "common/store/read_ablation.h"
 #include "common/base/err.h"
 #include "common/plan/training.h"
+#include "common/run/states.h"
 #include "common/run/beside.h"
 #include "common/run/trial.h"
 #include "experiments/shown.h"
@@ -29,6 +30,7 @@ static int compare(const struct trials *r, int i)
 /* One that is there already. */
 static int resume(const struct trials *r, int i, const struct store_counts *counts)
 {
+    states_done(r->x, i);
     report_resumed(r->report, counts);
     shown_ready(i);
     return r->b && compare(r, i) ? -1 : 0;
@@ -47,6 +49,7 @@ static int keep(struct trials *r, int i, int e, const struct result *result)
     }
     if (store_write(r->store, i, result))
         return -1;
+    states_done(r->x, i);
     report_trial(r->report, i, result);
     return r->b && compare(r, i) ? -1 : 0;
 }

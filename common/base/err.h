@@ -20,11 +20,12 @@ const char *err_text(void);
 
 /* What would help, for a program to say how: the library knows no options. */
 enum {
-    ADVICE_RESUME = 1,    /* go on with the part that is there */
-    ADVICE_AGAIN = 2,     /* throw it away */
-    ADVICE_REPLACE = 4,   /* replace the file that is there */
-    ADVICE_MOVE = 8,      /* move it away */
-    ADVICE_ELSEWHERE = 16 /* write to another file */
+    ADVICE_RESUME = 1,     /* go on with the part that is there */
+    ADVICE_AGAIN = 2,      /* throw it away */
+    ADVICE_REPLACE = 4,    /* replace the file that is there */
+    ADVICE_MOVE = 8,       /* move it away */
+    ADVICE_ELSEWHERE = 16, /* write to another file */
+    ADVICE_ANYWAY = 32     /* go on with a checkpoint of another run, build or machine */
 };
 /* Leave advice, several flags or one, with the message that is there; err_set() takes it away.
  * Returns -1. */

@@ -91,6 +91,7 @@ enum {
 }; /* trials have four digits in the HDF5 file */
 
 struct trial {
+    int number;       /* not of the plan: from 0, where x->states is set */
     struct call call; /* complete: op_complete() has passed; on no backend */
     int sampled;      /* it is judged by a sample */
     int accumulate;   /* backward adds to the gradients of all inputs, as the call says */
@@ -126,6 +127,7 @@ struct file_id {
 };
 
 struct contexts;
+struct states;
 
 struct experiment {
     char name[64];
@@ -140,8 +142,9 @@ struct experiment {
      * or NULL and why it is not known. */
     const struct ceilings *ceilings;
     const char *no_ceilings;
-    struct contexts *contexts; /* nor this: where its judged backends run */
-    int goals_reported;        /* nor this: a goal that is missed does not fail */
+    struct contexts *contexts;   /* nor this: where its judged backends run */
+    const struct states *states; /* nor this: where unfinished runs of training are kept, or NULL */
+    int goals_reported;          /* nor this: a goal that is missed does not fail */
     int directions, repeats;
     int inputs_only;  /* nothing runs: the inputs and the gradients of the outputs are all */
     int every_kernel; /* of a GPU backend that accepts the case is judged, not the first alone */

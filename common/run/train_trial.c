@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/build.h"
 #include "common/base/err.h"
 #include "common/base/file.h"
 #include "common/base/grow.h"
 #include "common/base/number.h"
 #include "common/call/watch.h"
 #include "common/plan/training.h"
+#include "common/run/states.h"
 #include "common/run/train_trial.h"
 #include "common/train/run.h"
 
@@ -25,6 +27,27 @@ const struct backend *training_place(const struct experiment *x, const struct tr
             !backend_unavailable(x->contexts, judged_backend(i)))
             b = judged_backend(i);
     return b ? b : reference_of(t->type);
+}
+
+int training_checkpoints(const struct experiment *x, const struct trial *t, const struct backend *b,
+                         struct checkpoints *to)
+{
+    const struct states *s = x->states;
+    const struct backend *on = b ? b : training_place(x, t);
+    const char *no = backend_unavailable(x->contexts, on);
+    struct checkpoint_of *of = &to->of;
+
+    if (no)
+        return err_set("%s: %s", on->name, no);
+    *to = (struct checkpoints){.use = s->use, .say = s->say, .data = s->data};
+    states_file(s, t->number, to->file);
+    snprintf(of->plan, sizeof of->plan, "%s", x->name);
+    snprintf(of->line, sizeof of->line, "%s", t->text);
+    snprintf(of->backend, sizeof of->backend, "%s", on->name);
+    snprintf(of->device, sizeof of->device, "%s",
+             on->machine->device.name(context_of(x->contexts, on)));
+    build_text(of->build);
+    return 0;
 }
 
 /* ---- how far it is ---- */
@@ -82,8 +105,16 @@ static int train_on(const struct task *task, const struct backend *b, const unsi
                            .report = report,
                            .data = w};
     t->n_lengths = training_lengths(task->t, t->length);
-    const int e = t->n_lengths < 0 || train(t, &r->verdicts, r->trained);
+    struct checkpoints *c = task->x->states ? malloc(sizeof *c) : NULL;
+    int e = t->n_lengths < 0;
+    if (task->x->states)
+        e = e || (!c ? err_set("no memory for a checkpoint")
+                     : training_checkpoints(task->x, task->t, b, c));
+    t->checkpoints = c;
+    e = e || train(t, &r->verdicts, r->trained);
     t->report = NULL;
+    t->checkpoints = NULL;
+    free(c);
     return e;
 }
 

@@ -454,7 +454,14 @@ static int go_on(struct store *s, int how)
         s->finished = 1;
         s->name = s->out.file;
     }
-    if (open_old(s) || same_experiment(s) || empty_unfinished(s))
+    int e = open_old(s), other = !e && same_experiment(s);
+    if (other && how & STORE_ANYWAY && !s->finished && header_finished(s->file) == 0) {
+        H5Fclose(s->file);
+        close(s->fd);
+        s->file = s->fd = -1;
+        return begin(s, how);
+    }
+    if (e || other || empty_unfinished(s))
         return err_at("%s", s->name);
     return s->finished ? 0 : output_may_replace(s->x, how & STORE_REPLACE, &s->out);
 }

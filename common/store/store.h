@@ -51,7 +51,9 @@ enum {
     STORE_RESUME = 1,  /* go on with a part, or a finished file, of the same plan and inputs */
     STORE_REPLACE = 2, /* do not keep a finished file of another plan */
     STORE_DISCARD = 4, /* discard a part although it has finished trials */
-    STORE_WHOLE = 8    /* leave no part where the file does not become complete */
+    STORE_WHOLE = 8,   /* leave no part where the file does not become complete */
+    STORE_ANYWAY = 16  /* with STORE_RESUME: begin again in the place of a part of another plan
+                          that has no finished trials */
 };
 /* May the file of x be written?  Tests all that needs no lock.  Nonzero after
  * err_set(): it may not. */

@@ -365,7 +365,8 @@ static int put_attributes(const struct out *o)
            h5_put_text(o->trial, "device", b->machine->device.name(r->of->context)) ||
            h5_put_text(o->trial, "ended", run_ends[r->end]) ||
            h5_put_int(o->trial, "updates_done", r->done) ||
-           h5_put_int(o->trial, "learned_at", r->learned);
+           h5_put_int(o->trial, "learned_at", r->learned) ||
+           (*r->resumed_anyway && h5_put_text(o->trial, "resumed_anyway", r->resumed_anyway));
 }
 
 int training_write(hid_t trial, const struct result *r, int compress,

@@ -80,6 +80,7 @@ enum {
     CELL_PATIENCE,
     CELL_STOP,
     CELL_PARITY_EVERY,
+    CELL_CHECKPOINT_EVERY,
     CELL_UNTIL,
     TRAIN_PARAMS
 };
@@ -158,6 +159,9 @@ static const struct param train_params[] = {
     [CELL_STOP] = {.name = "stop", .choices = no_yes, .help = "yes: end the run there"},
     [CELL_PARITY_EVERY] = WHOLE_FROM(
         -1, "parity_every", -1, "updates between those that are judged; -1: 10 in all; 0: none"),
+    [CELL_CHECKPOINT_EVERY] =
+        REAL("checkpoint_every", 60, 0, 1e9,
+             "seconds between those that are kept of an unfinished run; 0: at its interruption"),
     [CELL_UNTIL] = WHOLE_FROM(0, "until", 0, "make this many of the updates; 0: all"),
 };
 _Static_assert(COUNT(model_params) == MODEL_PARAMS, "a parameter of the model has no place");
@@ -651,6 +655,7 @@ static void read_train(const struct call *f, struct cell *to)
     to->patience = dim_of(f, at + CELL_PATIENCE);
     to->stop = f->choice[at + CELL_STOP];
     to->until = dim_of(f, at + CELL_UNTIL) ? dim_of(f, at + CELL_UNTIL) : to->updates;
+    to->checkpoint_every = f->real[at + CELL_CHECKPOINT_EVERY];
     to->parity_every = or_share(dim_of(f, at + CELL_PARITY_EVERY), to->updates, 10);
 }
 

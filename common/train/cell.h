@@ -51,10 +51,11 @@ struct cell {
     double loss_scale; /* the first one, 1: none */
     int dynamic;       /* it moves */
     int64_t eval_every, eval_rows,
-        parity_every; /* updates; rows of validation; updates, 0: never */
-    double target;    /* accuracy of a run that has learned */
-    int64_t patience; /* evaluations running */
-    int stop;         /* end there */
+        parity_every;        /* updates; rows of validation; updates, 0: never */
+    double target;           /* accuracy of a run that has learned */
+    int64_t patience;        /* evaluations running */
+    int stop;                /* end there */
+    double checkpoint_every; /* seconds; 0: none but where it is interrupted */
 };
 
 /* Of a case whose parameters are set; `seed` is the run's: of the training data.  Nonzero after err_set(). */

@@ -92,7 +92,7 @@ int free_run_step(struct free_run *f, const struct update_values *now)
     struct update_values v;
     double loss[RUNS];
 
-    if (f->over || now->u > MOST_UPDATES)
+    if (f->over)
         return 0;
     const double began = seconds_now();
     for (int i = 0; i < RUNS; i++) {
@@ -108,7 +108,7 @@ int free_run_step(struct free_run *f, const struct update_values *now)
     }
     f->largest = largest;
     compare(f, now, loss[OWN]);
-    f->over = f->seconds > MOST_SECONDS;
+    f->over = f->seconds > MOST_SECONDS || now->u == MOST_UPDATES;
     return 0;
 }
 
@@ -130,6 +130,22 @@ int free_run_verdict(struct free_run *f, struct verdicts *list, struct trained *
     v->judged = v->elements = f->updates;
     v->update = f->worst;
     return 0;
+}
+
+void free_run_pass(struct free_run *f, struct record *k,
+                   void (*state)(struct record *k, struct update *u))
+{
+    int64_t over = f->over;
+    double *const reals[] = {&f->seconds, &f->largest, &f->error, &f->bound};
+
+    record_int(k, &over);
+    record_int(k, &f->updates);
+    record_int(k, &f->worst);
+    for (int i = 0; i < (int)COUNT(reals); i++)
+        record_real(k, reals[i]);
+    f->over = over != 0;
+    for (int i = 0; !f->over && i < RUNS; i++)
+        state(k, &f->u[i]);
 }
 
 void free_run_end(struct free_run *f)

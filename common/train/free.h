@@ -7,6 +7,7 @@
 #ifndef TRAIN_FREE_H
 #define TRAIN_FREE_H
 
+#include "common/base/record.h"
 #include "common/train/run.h"
 
 struct free_run;
@@ -17,6 +18,9 @@ struct free_run *free_run_begin(const struct training *t, const struct update *o
 int free_run_step(struct free_run *f, const struct update_values *now);
 /* The verdict, "free", named by the update that was furthest over, or nearest to, what is allowed. */
 int free_run_verdict(struct free_run *f, struct verdicts *list, struct trained *to);
+/* All that it goes on from, written into a checkpoint or read from it; `state` passes an update's. */
+void free_run_pass(struct free_run *f, struct record *k,
+                   void (*state)(struct record *k, struct update *u));
 void free_run_end(struct free_run *f); /* or NULL */
 
 #endif

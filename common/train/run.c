@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,27 +11,15 @@
 #include "common/base/grow.h"
 #include "common/call/transfer.h"
 #include "common/ops/examples.h"
-#include "common/train/free.h"
+#include "common/train/checkpoint.h"
 #include "common/train/judge.h"
-#include "common/train/run.h"
+#include "common/train/running.h"
 
 const char *const run_ends[] = {"done", "stopped", "diverged"};
 
 /* Of updates that were skipped, running, and the part of all, that end a run as diverged. */
 enum { MOST_RUNNING = 20, MOST_OF = 100 };
 static const double REPORT_EACH = 0.2; /* seconds between two calls of report() */
-
-/* A run on its way. */
-struct running {
-    const struct training *t;
-    struct trained *to;
-    struct update u;
-    struct free_run *free; /* NULL: none */
-    struct verdicts *list;
-    struct update_values now;
-    double reported;
-    int64_t skipped_running, reached; /* updates; validations running that reached the target */
-};
 
 /* ---- memory ---- */
 
@@ -59,6 +48,9 @@ void trained_free(struct trained *r)
     free(r->validation);
     free(r->judged);
     free(r->test_at);
+    for (int i = 0; i < r->n_texts; i++)
+        free(r->text[i]);
+    free(r->text);
     *r = (struct trained){.of = NULL};
 }
 
@@ -231,22 +223,69 @@ static void report(struct running *r)
     r->reported = now;
 }
 
+/* What is due behind an update. */
+static int settle(struct running *r)
+{
+    const struct cell *c = r->t->cell;
+
+    if (has_diverged(r))
+        r->to->end = RUN_DIVERGED;
+    if ((is_due(r->now.u, c->eval_every, c->until) || r->to->end == RUN_DIVERGED) && validate(r))
+        return -1;
+    if (c->stop && r->to->learned && r->to->end == RUN_DONE)
+        r->to->end = RUN_STOPPED;
+    r->settled = r->now.u;
+    return 0;
+}
+
+/* ---- checkpoints ---- */
+
+/* One that is due.  Where it cannot be written, the run goes on. */
+static void keep_checkpoint(struct running *r)
+{
+    const struct checkpoints *c = r->t->checkpoints;
+    const double every = r->t->cell->checkpoint_every;
+    char line[1200];
+
+    if (!c || every <= 0 || !r->whole || seconds_now() - r->saved < every)
+        return;
+    const int e = checkpoint_write(r);
+    r->saved = seconds_now();
+    if (e && !r->warned && c->say) {
+        snprintf(line, sizeof line, "%.1000s; the run goes on without that checkpoint", err_text());
+        c->say(line, c->data);
+    }
+    r->warned = e != 0;
+}
+
+/* The last one of a run that is asked to end early; the message is of that, or why it cannot be written. */
+static void keep_last(struct running *r)
+{
+    const struct checkpoints *c = r->t->checkpoints;
+
+    if (c && r->whole && r->kept != r->now.u && checkpoint_write(r)) {
+        if (c->say)
+            c->say(err_text(), c->data);
+        return;
+    }
+    err_set("interrupted");
+}
+
+/* ---- all updates ---- */
+
 /* Until the last, or what ends it before. */
 static int make_updates(struct running *r)
 {
-    const struct cell *c = r->t->cell;
-    int e = 0;
+    int e = r->settled < r->now.u ? settle(r) : 0;
 
-    while (!e && r->now.u < c->until && r->to->end == RUN_DONE) {
+    while (!e && r->now.u < r->t->cell->until && r->to->end == RUN_DONE) {
         if (r->t->stop && *r->t->stop)
             return err_set("interrupted");
+        keep_checkpoint(r);
+        r->whole = 0;
         e = make_update(r) || (r->free && free_run_step(r->free, &r->now));
-        if (!e && has_diverged(r))
-            r->to->end = RUN_DIVERGED;
-        if (!e && (is_due(r->now.u, c->eval_every, c->until) || r->to->end == RUN_DIVERGED))
-            e = validate(r);
-        if (!e && c->stop && r->to->learned && r->to->end == RUN_DONE)
-            r->to->end = RUN_STOPPED;
+        r->whole = !e;
+        e = e || settle(r);
         report(r);
     }
     return e;
@@ -278,10 +317,11 @@ static int run(struct running *r)
         return -1;
     if (t->judged && t->cell->parity_every && !(r->free = free_run_begin(t, &r->u)))
         return -1;
-    int e = make_updates(r);
+    if (t->checkpoints && t->checkpoints->use != CHECKPOINT_IGNORED && checkpoint_take(r))
+        return -1;
+    int e = make_updates(r) || test(r);
     if (!e && r->free)
         e = free_run_verdict(r->free, r->list, to);
-    e = e || test(r);
     if (!e && t->keep)
         e = !(to->final = kept_weights(&r->u));
     to->bytes = r->u.most;
@@ -295,11 +335,13 @@ int train(const struct training *t, struct verdicts *list, struct trained *to)
     *to = (struct trained){.of = t};
     if (!r)
         return err_set("no memory for a run");
-    *r = (struct running){.t = t, .to = to, .list = list};
+    *r = (struct running){.t = t, .to = to, .list = list, .saved = seconds_now()};
     int e = take_curves(to, t->cell->until) ||
             update_open(&r->u, t->cell, t->backend, t->context, t->seed, t->corpus);
     r->u.stop = t->stop;
     e = e || run(r);
+    if (e && t->stop && *t->stop)
+        keep_last(r);
     free_run_end(r->free);
     update_close(&r->u);
     free(r);

@@ -6,6 +6,7 @@
 #include "common/train/update.h"
 
 struct trained;
+struct checkpoints;
 
 /* What is to be run. */
 struct training {
@@ -20,6 +21,8 @@ struct training {
     int judged;               /* the oracle goes along (judge.h) */
     int keep;                 /* the weights of the start and of the end, and the first batches */
     const volatile int *stop; /* nonzero: end early */
+    /* Where the run is kept while it is not finished (checkpoint.h), and taken up; NULL: nowhere. */
+    const struct checkpoints *checkpoints;
     /* Called after updates, some times a second at most; or NULL. */
     void (*report)(const struct training *t, const struct trained *r);
     void *data; /* report()'s */
@@ -72,10 +75,14 @@ struct trained {
      * was allowed then. */
     int64_t free_updates;
     double free_error, free_bound;
+    char resumed_anyway
+        [64];    /* what of a checkpoint that it went on from was another's, "build"; or "" */
+    char **text; /* of verdicts that were read from a checkpoint */
+    int n_texts;
 };
 
-/* Nonzero after err_set() where a run was not possible, or was asked to end early; trained_free() in any case.  Verdicts go to
- * `list`. */
+/* Nonzero after err_set() where a run was not possible, or was asked to end early: its checkpoint is then written, unless that
+ * is the error; trained_free() in any case, when the verdicts, which go to `list`, are no longer needed. */
 int train(const struct training *t, struct verdicts *list, struct trained *to);
 void trained_free(struct trained *r);
 

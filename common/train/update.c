@@ -633,13 +633,20 @@ int update_rows(struct update *u, int64_t rows)
 
 /* ---- the state ---- */
 
-void *update_state(const struct update *u)
+size_t update_state_bytes(const struct update *u)
 {
     size_t bytes = 0;
-    int e = 0;
 
     for (int i = 0; i < u->n_state; i++)
         bytes += u->state[i].bytes;
+    return bytes;
+}
+
+void *update_state(const struct update *u)
+{
+    const size_t bytes = update_state_bytes(u);
+    int e = 0;
+
     char *state = malloc(bytes), *at = state;
     if (!state)
         return err_null("no memory for the state of a run, %zu bytes", bytes);

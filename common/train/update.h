@@ -91,6 +91,7 @@ int update_gradients(const struct update *u, double *to);
  * err_set(); to be freed. */
 void *update_state(const struct update *u);
 int update_restore(struct update *u, const void *state);
+size_t update_state_bytes(const struct update *u);
 /* NULL: two states have the same bits; or which part has not: "weights", "m" ... */
 const char *update_states_differ(const struct update *u, const void *a, const void *b);
 

@@ -1,0 +1,232 @@
+#!/bin/sh
+# Unfinished runs of training: killed at random moments, interrupted, on a full disk, and taken up again, they end in
+# the datasets of a run that was not disturbed.  TAP on stdout.  $srcdir, $PYTHON and $CC come from the Makefile.
+test -n "$TMPDIR" || ! test -w /dev/shm || export TMPDIR=/dev/shm # where syncing takes no time
+. "${srcdir:-.}/tests/runner_tap.sh"
+KILLS=50 SEED=7
+
+# plan UPDATES EVERY WIDTH: four runs.
+plan() {
+    cat <<INI
+[experiment]
+name = four
+measure = train
+save = final
+backends = ref32
+[model z]
+mixer = e74
+proj = full
+z_mod = row
+n_state = 8
+width = $3
+[model none]
+mixer = none
+width = $3
+[task bits]
+task = parity
+length = 12
+[task words]
+task = word
+length = 8
+[train]
+updates = $1
+batch = 16
+eval_rows = 64
+lr = 1e-2
+checkpoint_every = $2
+[trial]
+model = z, none
+task = bits, words
+INI
+}
+plan 800 0.02 16 >four.ini
+sed 's/^checkpoint_every.*/checkpoint_every = 0/' four.ini >late.ini
+# One, of 5 MB.
+plan 20 0.001 256 | sed -e '/^.task words/,/^length/d' -e '/^.model z/,/^width/d' -e 's/^task = bits, words/task = bits/' \
+    -e 's/^model = .*/model = none/' -e 's/^save.*/save = none/' -e 's/^width.*/&\nmlp = 512/' -e 's/^batch.*/batch = 4/' \
+    -e 's/^eval_rows.*/eval_rows = 4/' >large.ini
+
+# same A B: all datasets of the trials, and their attributes, are equal, but for those of speed.
+cat >same.py <<'PYTHON'
+import sys
+import h5py
+import numpy as np
+
+def contents(name):
+    found = {}
+    def see(path, x):
+        if "/speed" in "/" + path or path.endswith("speed"):
+            return
+        if isinstance(x, h5py.Dataset):
+            found[path] = (x.dtype.descr if x.dtype.names else x.dtype, x.shape, x[()].tobytes()
+                           if not x.dtype.hasobject and not x.dtype.names else repr(x[()].tolist()))
+        for key in x.attrs:
+            if key not in ("DIMENSION_LIST", "REFERENCE_LIST", "checkpoint_every", "line", "resumed_anyway"):
+                found[path + "@" + key] = repr(np.asarray(x.attrs[key]).tolist())
+    h5py.File(name)["trial"].visititems(see)
+    return found
+
+a, b = (contents(name) for name in sys.argv[1:])
+assert len(a) > 100, len(a)
+for key in sorted(set(a) | set(b)):
+    assert a.get(key) == b.get(key), key
+PYTHON
+"$PYTHON" -c 'import h5py' 2>err
+without=$?
+same() {
+    if [ $without = 0 ]; then
+        "$PYTHON" same.py "$2" "$3" >out 2>err
+        ok $? "$1"
+    else
+        skip "$1" "no h5py"
+    fi
+}
+# await FILE CHILD: until the file is there, or the process is gone.
+await() {
+    while [ ! -e "$1" ] && kill -0 "$2" 2>/dev/null; do
+        sleep 0.01
+    done
+}
+# gone NAME: no state is left of it.
+gone() {
+    [ ! -e "$1.state" ] && [ ! -e "$1.h5.part" ] && [ -s "$1.h5" ]
+    ok $? "nothing is left of the state of $1.h5"
+}
+
+does "a run that is not disturbed" 0 "4 runs, 0 diverged" "$run" -o whole.h5 four.ini
+gone whole
+
+# ---- killed ----
+
+# Kill it at random moments, go on, and begin again when it is done.
+awk -v n=$KILLS -v seed=$SEED 'BEGIN { srand(seed); for (i = 0; i < 4 * n; i++) printf "%.3f\n", 0.03 + 0.12 * rand() }' >moments
+kills=0 files=0 taken=0 early=0
+resume=
+while read -r moment && [ $kills -lt $KILLS ]; do
+    "$run" $resume -o cut.h5 four.ini >cut.out 2>cut.err &
+    child=$!
+    sleep $moment
+    kill -KILL $child 2>/dev/null && kills=$((kills + 1))
+    wait $child 2>/dev/null
+    got=$?
+    taken=$((taken + `grep -c "goes on at update" cut.err`))
+    resume=--resume
+    if [ $got = 0 ]; then
+        files=$((files + 1))
+        mv cut.h5 done$files.h5
+        [ -e cut.state ] && early=1
+        resume=
+    elif [ $got != 137 ]; then
+        early=1
+        sed 's/^/# /' cut.err
+    fi
+done <moments
+[ $kills = $KILLS ] && [ $early = 0 ]
+ok $? "killed $KILLS times, and it goes on each time"
+echo "# $taken runs went on from a checkpoint, $files experiments were done meanwhile"
+[ $taken -ge 15 ]
+ok $? "from checkpoints, mostly"
+does "and to its end" 0 "4 of 4 trials" "$run" $resume -o cut.h5 four.ini
+gone cut
+same "killed $KILLS times: the datasets of a run that is not disturbed" whole.h5 cut.h5
+while [ $files -gt 0 ]; do
+    same "the same of those that were done meanwhile" whole.h5 done$files.h5
+    files=$((files - 1))
+done
+
+# ---- interrupted ----
+
+for signal in INT TERM; do
+    rm -rf late*.h5* late.state
+    "$run" -o late.h5 late.ini >out 2>err &
+    child=$!
+    await late.h5.part $child
+    sleep 0.2
+    [ ! -e late.state ]
+    ok $? "checkpoint_every = 0: there is none before SIG$signal"
+    kill -$signal $child
+    wait $child
+    got=$?
+    [ $got = 130 ] && [ -e late.state/0001 ] && ! ls late.state | grep -q '[.]'
+    ok $? "SIG$signal: exit status 130, and a checkpoint"
+    does "begun again it would be lost" 2 "late.state: holds [1-4] unfinished runs*, which would be lost; go on with --resume, or begin again with --force" \
+        "$run" -o late.h5 late.ini
+    does "SIG$signal: it goes on" 0 "late.state/0001: the run goes on at update [1-9][0-9]* of 800$" "$run" --resume -o late.h5 late.ini
+    gone late
+    same "SIG$signal: the same datasets" whole.h5 late.h5
+done
+
+# ---- another run ----
+
+# leave OPTION...: an interrupted run of four.ini, whose checkpoint is there, as left.h5.
+leave() {
+    rm -rf left*
+    "$run" -o left.h5 four.ini >out 2>err &
+    child=$!
+    await left.state/0001 $child
+    kill -INT $child
+    wait $child
+}
+leave
+cp -r left.state left.was
+sed 's/^lr.*/lr = 2e-2/' four.ini >rate.ini
+sed 's/^name.*/name = other/' rate.ini >other.ini
+sed 's/^backends.*/backends = ref64/' four.ini >ref64.ini
+does "another ini" 2 "left.h5.part: holds another plan: 'four', not 'other'" "$run" --resume -o left.h5 other.ini
+does "another rate" 2 "left.h5.part: holds another plan: trial 1 is" "$run" --resume -o left.h5 rate.ini
+does "another backend" 2 "left.h5.part: holds another plan: backends = ref32, not ref64" "$run" --resume -o left.h5 ref64.ini
+rm left.h5.part
+does "another ini, without a part: its name" 2 "left.state/0001: is of another plan: 'four', not 'other'; take it with --resume=anyway, or move it away" \
+    "$run" --resume -o left.h5 other.ini
+does "another line" 2 "left.state/0001: is of another line: '.*lr=0.01 .*', not '.*lr=0.02 .*; take it" "$run" --resume -o left.h5 rate.ini
+does "another backend, without a part" 2 "left.state/0001: is of another backend: 'ref32', not 'ref64'; take it" "$run" --resume -o left.h5 ref64.ini
+does "not begun again for another plan" 2 "left.state/0001: is of an unfinished run of another plan, 'four'" "$run" --force -o left.h5 other.ini
+diff -r left.state left.was >out 2>&1
+ok $? "they stay as they are"
+does "another line, anyway" 0 "goes on at update [0-9]* of 800, though that is of another line" "$run" --resume=anyway -o left.h5 rate.ini
+if [ $without = 0 ]; then
+    does "which is marked in the dump" 0 "^line$" "$PYTHON" -c 'import h5py
+print(h5py.File("left.h5")["trial/0001"].attrs["resumed_anyway"])'
+else
+    skip "which is marked in the dump" "no h5py"
+fi
+leave
+does "an interrupted run of another plan without finished runs, anyway" 0 "though that is of another plan, line" "$run" --resume=anyway -o left.h5 other.ini
+leave
+does "begun again with --force" 0 "4 runs, 0 diverged" "$run" --force -o left.h5 four.ini
+if grep -q "goes on" out err; then
+    ok 1 "from its beginning"
+else
+    ok 0 "from its beginning"
+fi
+gone left
+does "--resume=HOW" 2 "^run-ablation: --resume=often: must be anyway, or nothing" "$run" --resume=often four.ini
+does "--resume=anyway of checks" 2 "only measure = train has checkpoints" "$run" --resume=anyway -t 'softmax rows=2 columns=2'
+leave
+head -c 200 left.state/0001 >cut.bin
+cp cut.bin left.state/0001
+does "a damaged one" 0 "left.state/0001: is damaged or cut off: .*; the run" "$run" --resume -o left.h5 four.ini
+gone left
+same "a damaged one: the same datasets" whole.h5 left.h5
+
+# ---- a full disk ----
+
+# A limit of what a file may have is a full disk: in blocks of 512 bytes.
+"$run" -o large.h5 large.ini >out 2>err
+gone large
+(ulimit -f 6000 && exec "$run" -o full.h5 large.ini) >out 2>err
+[ $? = 0 ] && [ "`grep -c 'full.state/0001: cannot be written: .*; the run goes on without that checkpoint' err`" = 1 ]
+ok $? "a checkpoint that a full disk does not take is one line, and the run goes on"
+gone full
+sed -i 's/^updates.*/updates = 100000/' large.ini
+(ulimit -f 6000 && exec "$run" -o full.h5 large.ini) >out 2>err &
+child=$!
+await full.h5.part $child
+sleep 0.5
+kill -INT $child
+wait $child
+got=$?
+[ $got = 130 ] && grep -q "full.state/0001: cannot be written: [^;]*$" err
+ok $? "at SIGINT that is the error"
+
+echo "1..$n"

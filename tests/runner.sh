@@ -92,7 +92,7 @@ predicted 2 'softmax rows=1000 columns=1000 compress=0 save=outputs dtype=fp32,b
 predicted 3 'linear rows=500 dim_in=300 dim_out=500 compress=0 accumulate=yes checks=parity,properties'
 predicted 10 'e74 steps=64 batch=4 n_state=16,64 dim=64 compress=0 repeats=1'
 predicted 5 'dequantise dim_out=1000 dim_in=1024 compress=0 checks=none repeats=0'
-predicted 2 'gemm M=600 N=600 K=600 compress=0 measure=time' '--goals report'
+predicted 2 'gemm M=600 N=600 K=8 compress=0 measure=time' '--goals report'
 predicted 60 'softmax rows=1000 columns=1000 compress=0 save=none'
 predicted 75 'relu rows=1,2,3,4,5,6,7,8,9 dim=1,2,3'
 predicted 75 'all cases=contract checks=none repeats=0 save=outputs'

@@ -199,8 +199,9 @@ static void name_by(const struct composing *c, int from, int i)
 
     for (int t = from; t < x->n; t++) {
         char *name = of_task ? x->trial[t].task : x->trial[t].variant;
-        append(name, sizeof x->trial->variant, "%s%s", *name ? "_" : "",
-               op_value(&x->trial[t].call, i, value));
+        const char *own = op_value(&x->trial[t].call, i, value);
+        if (*own)
+            append(name, sizeof x->trial->variant, "%s%s", *name ? "_" : "", own);
     }
 }
 

@@ -13,6 +13,7 @@
 #include "common/page/summary.h"
 #include "common/report/screen.h"
 #include "common/report/table.h"
+#include "experiments/learned.h"
 #include "experiments/summary.h"
 
 enum { GOOD = 0, BAD_INPUT = 2 };
@@ -350,6 +351,9 @@ static int print_all(const struct summary_words *w, const struct page_dump *d, s
 
 int summary_command(const struct summary_words *w)
 {
+    const int learned = learned_command(w);
+    if (learned >= 0)
+        return learned;
     struct page_dump *d = page_dump_read(w->file);
     struct summary *all = d ? calloc((size_t)d->n_groups + 1, sizeof *all) : NULL;
     int e = !d    ? -1

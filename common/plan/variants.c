@@ -129,7 +129,8 @@ static void refuse_run_twice(struct plan *p, const struct trial *a, const struct
                    b->variant, b->task, b->seed);
 }
 
-static void refuse_mixed(struct plan *p, const struct trial *first, const struct trial *t)
+/* Nonzero: they are. */
+static int refuse_mixed(struct plan *p, const struct trial *first, const struct trial *t)
 {
     const char *what = difference(first, t);
 
@@ -142,6 +143,7 @@ static void refuse_mixed(struct plan *p, const struct trial *first, const struct
         plan_fault(p, t->line,
                    "two models or tasks are called %s on %s, which differ in %s: rename one",
                    t->variant, t->task, what);
+    return what != NULL;
 }
 
 /* Each trial with those of its cell before it. */
@@ -161,9 +163,8 @@ static void check_cells(struct plan *p)
         while (before[i] >= 0 && (strcmp(x->trial[before[i]].variant, t->variant) != 0 ||
                                   strcmp(x->trial[before[i]].task, t->task) != 0))
             before[i]--;
-        if (before[i] >= 0)
-            refuse_mixed(p, &x->trial[before[i]], t);
-        for (int k = before[i]; k >= 0; k = before[k])
+        const int mixed = before[i] >= 0 && refuse_mixed(p, &x->trial[before[i]], t);
+        for (int k = before[i]; !mixed && k >= 0; k = before[k])
             refuse_run_twice(p, &x->trial[k], t);
     }
     free(before);

@@ -1,0 +1,205 @@
+#!/bin/sh
+# Ablations by training as a user runs them: a search of rates, runs that confirm, variants compared, tables in the dump
+# and as CSV.  TAP on stdout.  $srcdir and $PYTHON come from the Makefile.
+. "${srcdir:-.}/tests/runner_tap.sh"
+
+cat >whole.ini <<'INI'
+[experiment]
+name = small
+measure = train
+backends = ref32
+seed = 5
+baseline = z
+[model z]
+mixer = e74
+proj = full
+z_mod = row
+n_state = 4
+width = 8
+[model none]
+mixer = none
+width = 8
+[task bits]
+task = parity
+length = 6
+eval = 6, 12, 24
+[task words]
+task = word
+length = 4
+[train]
+updates = 8
+batch = 8
+eval_rows = 32
+eval_every = 4
+lr = 1e-1, 1e-4, 1e-2
+seed = 1 .. 3
+confirm = 11 .. 17
+[trial]
+model = z, none
+task = bits, words
+INI
+
+# plan NAME STATUS PATTERN SED: the plan, changed by SED.
+plan() {
+    sed "$4" whole.ini >now.ini
+    does "$1" "$2" "$3" "$run" -n now.ini
+}
+
+# ---- plans ----
+
+plan "confirming runs stand behind a cell's search, at its best rate" 0 "^64	train mixer=none .* task=word .* lr=best .* seed=17" ""
+cp out planned
+does "searching ones before them" 0 "^9 0 1;10 1 11;16 1 17;17 0 1;" \
+    awk -F'	' '$1 == 9 || $1 == 10 || $1 == 16 || $1 == 17 { seed = $2; sub(/.* seed=/, "", seed); sub(/ .*/, "", seed)
+        printf "%d %d %d;", $1, $2 ~ /lr=best/, $1 == 9 ? 1 : seed }' planned
+plan "a baseline that is there not" 2 "now.ini:6: baseline = zz: no \[trial\] has a variant zz; did you mean 'z'?" "s/^baseline.*/baseline = zz/"
+plan "a model of two variants as baseline" 2 "now.ini:6: baseline = z: \[model z\] has several variants: name one, as z_tanh or z_linear" "s/^proj.*/&\nnonlin = tanh, linear/"
+plan "one of them" 0 "^1	" "s/^proj.*/&\nnonlin = tanh, linear/; s/^baseline.*/baseline = z_linear/"
+plan "pairs" 0 "^1	" "s/^baseline.*/compare = none : z/"
+plan "pairs beside a baseline" 2 "now.ini:7: compare beside baseline: give one of them" "s/^baseline.*/&\ncompare = none : z/"
+plan "a pair without ':'" 2 "compare: a pair is A : B; there is no ':' behind none" "s/^baseline.*/compare = none/"
+plan "a pair of three" 2 "compare: a pair is A : B; there is a second ':' behind z" "s/^baseline.*/compare = none : z : z/"
+plan "a pair with itself" 2 "compare: z : z compares it with itself" "s/^baseline.*/compare = z : z/"
+plan "a pair with nothing" 2 "compare: a name is missing" "s/^baseline.*/compare = none :/"
+plan "a margin below 0" 2 "margin = -1: must be" "s/^baseline.*/&\nmargin = -1/"
+plan "a confirming seed that searches" 2 "z on bits: seed 3 is to confirm, and searches, too" "s/^confirm.*/confirm = 3 .. 9/"
+plan "a seed twice" 2 "confirm = 3 is listed twice\|seed: 3 is listed twice\|listed twice" "s/^confirm.*/confirm = 13, 13/"
+plan "the best rate in an ini" 2 "lr = best: confirm = SEEDS makes such runs" "s/^lr.*/lr = 1e-2, best/"
+does "or in words, which have no search" 4 "lr = best: no search has found it; give a rate\|its search is not complete" "$run" -o best.h5 -t "train mixer=none updates=2 batch=2 lr=best"
+does "confirm in words" 2 "confirm: only a \[trial\], or its \[train\], of an ini" "$run" -n -t "train mixer=none confirm=3"
+does "a baseline in words" 2 "baseline: only an ini of measure = train" "$run" -n -t "train mixer=none baseline=z"
+plan "a baseline of checks" 2 "now.ini:6: baseline: only an ini of measure = train" "s/^measure.*/measure = check/"
+plan "a cell in two trials that differ" 2 "z on bits has another batch than in the \[trial\] of line 31" '$a[trial]\nmodel = z\ntask = bits\nbatch = 9'
+plan "a run twice" 2 "z on bits: its run of seed 1 is there twice" '$a[trial]\nmodel = z\ntask = bits'
+plan "further seeds of a cell" 0 "^67	" '$a[trial]\nmodel = z\ntask = bits\nseed = 21\nconfirm = 22'
+
+# ---- a run ----
+
+does "an ablation" 0 "^z  *[0-9 ]*  *[0-9 ]*  *[0-9.e-]*!*  *0\.[0-9]* \[0\.[0-9]* 0\.[0-9]*\].*  -$" "$run" whole.ini
+cp out said
+does "its variants against the baseline" 0 "^none .* \(worse, p\|no difference shown\|better, p\|equal\)" cat said
+does "each task has its head" 0 "^2$" grep -c "length .*chance 0\.[0-9]*, IQM \[95 %\] of 7 seeds$" said
+if ! "$PYTHON" -c 'import h5py' 2>err; then
+    skip "what the dump says, by another definition" "no h5py"
+else
+    cat >again.py <<'PYTHON'
+# All statistics from the curves and tests of the runs, by NumPy alone.
+import itertools
+import sys
+import h5py
+import numpy as np
+f = h5py.File(sys.argv[1])
+runs = [t for t in f["trial"].values()]
+text = lambda x: x.decode() if isinstance(x, bytes) else x
+def iqm(x):
+    x = np.sort(x)
+    return x[len(x) // 4:len(x) - len(x) // 4].mean()
+def of(variant, task, confirms):
+    return [t for t in runs if t.attrs["variant"] == variant and t.attrs["task_name"] == task
+            and ("confirms" in t.attrs) == confirms]
+def accuracy(t, length):
+    if length == t["test"].attrs["length"]:
+        return t["test"].attrs["accuracy"]
+    return t["lengths/accuracy"][list(t["lengths/length"][()]).index(length)]
+cells, tests, rates, pairs = (f[n][()] for n in ("cells", "tests", "rates", "pairs"))
+assert len(cells) == 4 and len(rates) == 12 and len(tests) == 2 * 3 + 2, (len(cells), len(rates), len(tests))
+best = {}
+for c in cells:
+    variant, task = text(c["variant"]), text(c["task"])
+    search = of(variant, task, False)
+    found = sorted({t.attrs["lr"] for t in search})
+    values = [iqm(np.array([t["eval/accuracy"][-1] for t in search if t.attrs["lr"] == lr])) for lr in found]
+    reached = [np.median([t.attrs["learned_at"] or np.inf for t in search if t.attrs["lr"] == lr]) for lr in found]
+    k = min(range(len(found)), key=lambda i: (-values[i], reached[i], found[i]))
+    assert c["lr"] == found[k] and c["rates"] == 3 and c["confirmed"] == 1 and c["seeds"] == 7, (c, found, values)
+    assert c["at_end"] == (-1 if k == 0 else k == 2)
+    mine = [r for r in rates if text(r["variant"]) == variant and text(r["task"]) == task]
+    assert [r["lr"] for r in mine] == found and [r["chosen"] for r in mine] == [i == k for i in range(3)]
+    assert np.allclose([r["validated"] for r in mine], values, rtol=0, atol=1e-14)
+    confirming = of(variant, task, True)
+    assert all(t.attrs["lr"] == found[k] and f'lr={found[k]:.15g} ' in t.attrs["again"] and "lr=best" in t.attrs["line"]
+               for t in confirming) and [t.attrs["seed"] for t in confirming] == list(range(11, 18))
+    x = np.array([accuracy(t, t["test"].attrs["length"]) for t in confirming])
+    assert c["solved"] == (x >= 0.99).sum()
+    best[variant, task] = confirming
+for t in tests:
+    x = np.array([accuracy(r, t["length"]) for r in best[text(t["variant"]), text(t["task"])]])
+    assert abs(iqm(x) - t["iqm"]) < 1e-14 and x.min() <= t["low"] <= t["iqm"] <= t["high"] <= x.max(), t
+for p in pairs:
+    task = text(p["task"])
+    a, b = (np.array([accuracy(r, p["length"]) for r in best[text(p[v]), task]]) for v in ("variant", "against"))
+    d = a - b
+    ways = np.array(list(itertools.product((-1, 1), repeat=len(d)))) @ d / len(d)
+    assert abs(d.mean() - p["difference"]) < 1e-14
+    assert abs(p["p"] - (np.abs(ways) >= abs(d.mean()) - 1e-12).mean()) < 1e-12, p
+    assert text(p["against"]) == "z" and p["seeds"] == 7 and (text(p["verdict"]) != "") == (p["length"] == (24 if task == "bits" else 4))
+    assert np.isnan(p["p_holm"]) or p["p_holm"] == p["p"]  # one pair of a task
+print("good", len(pairs))
+PYTHON
+    does "what the dump says, by another definition" 0 "^good 4$" "$PYTHON" again.py small.h5
+fi
+
+# ---- the same file, however it came to be ----
+
+cat >same.py <<'PYTHON'
+import sys
+import h5py
+import numpy as np
+def contents(name):
+    found = {}
+    def see(path, x):
+        if isinstance(x, h5py.Dataset) and "speed" not in path:
+            rows = x[()]
+            found[path] = (rows if rows.dtype.names is None else
+                           [rows[c] for c in rows.dtype.names if "second" not in c and "tokens_per_s" not in c])
+    h5py.File(name).visititems(see)
+    return found
+a, b = (contents(n) for n in sys.argv[1:])
+assert a.keys() == b.keys() and len(a) > 500, (len(a), len(b))
+for k in a:
+    for x, y in zip(a[k], b[k]) if isinstance(a[k], list) else [(a[k], b[k])]:
+        assert np.array_equal(x, y, equal_nan=x.dtype.kind == "f"), k
+print("same")
+PYTHON
+same() {
+    if "$PYTHON" -c 'import h5py' 2>err; then
+        does "$1" 0 "^same$" "$PYTHON" same.py "$2" "$3"
+    else
+        skip "$1" "no h5py"
+    fi
+}
+OMP_NUM_THREADS=3 "$run" -o three.h5 whole.ini >out 2>err
+same "three side by side: the same as these" small.h5 three.h5
+"$run" -o cut.h5 whole.ini >out 2>err &
+child=$!
+i=0
+while [ $i -lt 200 ] && kill -0 $child 2>/dev/null && [ "`grep -c '^ *[0-9][0-9]*  ' out`" -lt 20 ]; do
+    sleep 0.02
+    i=$((i + 1))
+done
+kill -KILL $child 2>/dev/null
+wait $child 2>/dev/null
+does "killed, it goes on" 0 "64 runs, 0 diverged\|runs, 0 diverged" "$run" --resume -o cut.h5 whole.ini
+same "to the same file" small.h5 cut.h5
+does "another baseline is another plan" 2 "holds another plan: baseline = z, not none" sh -c 'sed "s/^baseline.*/baseline = none/" whole.ini >other.ini && "$0" --resume -o small.h5 other.ini' "$run"
+does "a finished one is shown again" 0 "^none .* \(worse, p\|no difference shown\|better, p\|equal\)" "$run" --resume whole.ini
+
+# ---- a run that cannot be made ----
+
+sed "s/^lr.*/lr = 1e-2/; s/^seed = 1.*/seed = 1/; s/^updates.*/updates = 3/" whole.ini >few.ini
+does "few seeds are no test" 0 "^none .* \(too few seeds\|equal\|no difference\|worse\|better\)" "$run" few.ini -o few.h5
+sed "s/^confirm.*//; s/^lr.*/lr = 1e-2, 1e-3/" whole.ini >search.ini
+does "seeds that chose the rate are marked" 0 "of 3 seeds, the same that chose the rate" "$run" search.ini -o search.h5
+does "and three are too few for a test" 0 "^none .* too few seeds" "$run" --summary search.h5
+sed 's/^baseline.*/compare = none : z/' few.ini >pairs.ini
+does "declared pairs have lines of their own" 0 "^bits  none against z at 24: .* of 7 seeds: " "$run" pairs.ini -o pairs.h5
+
+# ---- summaries ----
+
+does "a summary" 0 "^bits  length 6, chance 0.500, IQM" "$run" --summary small.h5
+does "runs as CSV" 0 "^64,words,none,[0-9.e-]*,17,1,done,8," "$run" --summary small.h5 --csv
+does "pairs as CSV" 0 "^bits,none,z,24,accuracy,7," "$run" --summary small.h5 --csv --by pairs
+does "a table that there is not" 2 "^run-ablation: --by tasks: a dump of training has runs cells tests rates pairs sizes" "$run" --summary small.h5 --csv --by tasks
+does "tables without --csv" 2 "of a dump of training --csv has tables" "$run" --summary small.h5 --by pairs
+
+echo "1..$n"

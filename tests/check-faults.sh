@@ -28,6 +28,7 @@
 #     PROGRAM_SUITES  those for programs
 #     TRAIN_SUITES    those for training
 #     MATCH_SUITES    those for sizes of models, and for models that are made equal
+#     ABLATION_SUITES those for what runs of training say of each other
 #     RUN_SUITES      those for times and memory: their judgement, the roofline, their tables
 #     BY_SAMPLE       the object of tests/by_sample: in place of the suites, say whether full
 #                     judgement of large cases sees the fault, and whether a sample does
@@ -213,6 +214,7 @@ judge() {
     common/call/sample.c | common/judge/*) suites=$SAMPLE_SUITES ;;
     common/call/run.c | common/call/cost.c) suites="$SUITES $RUN_SUITES" ;;
     common/train/size.c | common/plan/match.c | common/plan/nearest.c | common/run/training_time.c) suites=$MATCH_SUITES ;;
+    common/ablation/* | common/statistics/*) suites=$ABLATION_SUITES ;;
     common/run/* | common/report/*) suites=$RUN_SUITES ;;
     common/program/layout.c) suites="$PROGRAM_SUITES $TRAIN_SUITES" ;;
     common/program/*) suites=$PROGRAM_SUITES ;;

@@ -11,6 +11,7 @@
 #include "common/report/time_text.h"
 #include "common/report/train_text.h"
 #include "common/report/unused.h"
+#include "common/run/beside.h"
 #include "common/run/duration.h"
 #include "common/store/predict.h"
 
@@ -144,6 +145,10 @@ static void machine(const struct screen *s, const struct experiment *x, const ch
 
 static void timed(const struct screen *s, const struct experiment *x, const char *no_gpu)
 {
+    const int beside = beside_count(x);
+
+    if (beside > 1)
+        say(s, 2, "%d runs side by side", beside);
     if (x->measure == MEASURE_TRAIN)
         return;
     if (x->measure == MEASURE_TIME)

@@ -77,7 +77,7 @@ if "$PYTHON" -c 'import h5py' 2>err; then
     for task in parity counter word copy mqar bytes; do
         line=
         [ $task = bytes ] && line="file = $srcdir/README.md"
-        [ $task = mqar ] && line="pairs = 1"
+        [ $task = mqar ] && line="vocabulary = 32"
         [ $task = counter ] && line="supervise = last"
         for backend in ref32 ref64 $gpus; do
             run_on $backend $task "$line" || cat err

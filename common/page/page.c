@@ -9,7 +9,7 @@
 
 /* In their order on the page. */
 static const struct page_section *const sections[] = {
-    &page_learning, &page_verdicts, &page_compared, &page_times,
+    &page_ablation, &page_learning, &page_verdicts, &page_compared, &page_times,
     &page_roofline, &page_ladders,  &page_skipped,  &page_plan};
 
 void page_trial_begin(FILE *to, const struct page_group *g, const struct page_trial *t, int open,

@@ -21,8 +21,8 @@ struct page_section {
     int (*has)(const struct page_dump *d);             /* is there anything to show? */
     int (*write)(FILE *to, const struct page_dump *d); /* nonzero after err_set() */
 };
-extern const struct page_section page_learning, page_plan, page_verdicts, page_compared, page_times,
-    page_roofline, page_ladders, page_skipped;
+extern const struct page_section page_ablation, page_learning, page_plan, page_verdicts,
+    page_compared, page_times, page_roofline, page_ladders, page_skipped;
 
 /* Begins what can be folded away on a trial, with what tells it from the others of its operation,
  * "Trial 3 steps=128 dtype=bf16", and a note on it beside; NULL: none. */

@@ -128,15 +128,12 @@ static void draw_run(const struct plot *p, const struct over *f, const struct pa
     const struct page_curve *c = f->thin(r);
     double y[PLOT_POINTS];
     const struct page_curve scaled = {c->x, y, c->n < PLOT_POINTS ? c->n : PLOT_POINTS};
-    int last = -1;
 
-    for (int i = 0; i < scaled.n; i++) {
+    for (int i = 0; i < scaled.n; i++)
         y[i] = c->y[i] / f->unit;
-        last = isfinite(y[i]) ? i : last;
-    }
     plot_curve(p, &scaled, look, PLOT_THIN, points);
-    if (r->diverged && last >= 0)
-        plot_cross(p, plot_x(p, c->x[last]), plot_y(p, y[last]), look);
+    if (r->diverged)
+        plot_diverged(p, &scaled, look);
 }
 
 static int curves_of(const struct ablation_task *t, int each)

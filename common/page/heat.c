@@ -59,7 +59,7 @@ static void map(FILE *to, const struct page_dump *d, const struct ablation_task 
     for (int k = 0; k < n; k++) {
         fputs("<th scope=\"col\" class=\"n\">", to);
         html_text(to, t[k].name);
-        fprintf(to, "<br>at %lld</th>", (long long)(longest ? t[k].longest : t[k].length));
+        fprintf(to, " at %lld</th>", (long long)(longest ? t[k].longest : t[k].length));
     }
     fputs("</tr></thead>\n<tbody>\n", to);
     for (int look = 0; look < d->n_looks; look++) {

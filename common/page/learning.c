@@ -68,7 +68,8 @@ struct figure {
 };
 
 static const struct figure figures[] = {
-    {"Loss (nats): line, training; dots, validation", "update", loss_of, validation_loss_of, 0, 0},
+    {"Loss (nats): line, training; dots, validation; × diverged", "update", loss_of,
+     validation_loss_of, 0, 0},
     {"Accuracy of validations", "update", accuracy_of, accuracy_of, 0, 1},
     {"Accuracy of the test, by the place in the sequence", "tenth of the sequence", place_of,
      place_of, 0, 1},
@@ -92,6 +93,8 @@ static void draw_run(const struct plot *p, const struct figure *f, const struct 
     for (int i = 0; i < dots->n; i += (dots->n + points - 1) / points)
         if (isfinite(dots->y[i]))
             plot_dot(p, plot_x(p, dots->x[i]), plot_y(p, dots->y[i]), look);
+    if (r->diverged && f->of == loss_of)
+        plot_diverged(p, f->of(r), look);
 }
 
 static void draw(FILE *to, const struct page_dump *d, const struct page_group *g,

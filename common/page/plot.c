@@ -201,24 +201,37 @@ void plot_curve(const struct plot *p, const struct page_curve *c, int look, enum
     fputs("\"/>", p->to);
 }
 
+/* Of points first..last - 1. */
+static void band(const struct plot *p, const struct page_curve *low, const struct page_curve *high,
+                 int first, int last, int look)
+{
+    fprintf(p->to, "<path class=\"band c%d\" d=\"", look % COLOURS);
+    for (int i = first; i < last; i++)
+        fprintf(p->to, "%c%.1f %.1f", i > first ? 'L' : 'M', plot_x(p, low->x[i]),
+                plot_y(p, low->y[i]));
+    for (int i = last - 1; i >= first; i--)
+        fprintf(p->to, "L%.1f %.1f", plot_x(p, high->x[i]), plot_y(p, high->y[i]));
+    fputs("z\"/>", p->to);
+}
+
 void plot_band(const struct plot *p, const struct page_curve *low, const struct page_curve *high,
                int look)
 {
-    fprintf(p->to, "<path class=\"band c%d\" d=\"", look % COLOURS);
-    for (int i = 0; i < low->n; i++)
-        fprintf(p->to, "%c%.1f %.1f", i ? 'L' : 'M', plot_x(p, low->x[i]), plot_y(p, low->y[i]));
-    for (int i = high->n - 1; i >= 0; i--)
-        fprintf(p->to, "L%.1f %.1f", plot_x(p, high->x[i]), plot_y(p, high->y[i]));
-    fputs("z\"/>", p->to);
+    for (int first = 0, last; first < low->n; first = last + 1) {
+        for (last = first; last < low->n && isfinite(low->y[last]);)
+            last++;
+        if (last > first + 1)
+            band(p, low, high, first, last, look);
+    }
 }
 
 void plot_level(const struct plot *p, double y, const char *name)
 {
     fprintf(p->to,
-            "<path class=\"level\" d=\"M%d %.1fH%d\"/><text class=\"of\" x=\"%d\" y=\"%.1f\" "
-            "text-anchor=\"end\">%s</text>",
-            PLOT_LEFT, plot_y(p, y), PLOT_WIDTH - PLOT_RIGHT, PLOT_WIDTH - PLOT_RIGHT - 2,
-            plot_y(p, y) + 14, name);
+            "<path class=\"level\" d=\"M%d %.1fH%d\"/><text class=\"of\" x=\"%d\" y=\"%.1f\">%s"
+            "</text>",
+            PLOT_LEFT, plot_y(p, y), PLOT_WIDTH - PLOT_RIGHT, PLOT_LEFT + 3, plot_y(p, y) + 14,
+            name);
 }
 
 /* Circle, square, triangle, diamond, and a triangle upside down, as paths from their centre. */
@@ -242,6 +255,16 @@ void plot_cross(const struct plot *p, double at_x, double at_y, int look)
 {
     fprintf(p->to, "<path class=\"cross s%d\" d=\"M%.1f %.1fm-4 -4l8 8m0 -8l-8 8\"/>",
             look % COLOURS, at_x, at_y);
+}
+
+void plot_diverged(const struct plot *p, const struct page_curve *c, int look)
+{
+    int last = c->n - 1;
+
+    while (last >= 0 && !isfinite(c->y[last]))
+        last--;
+    if (last >= 0)
+        plot_cross(p, plot_x(p, c->x[last]), plot_y(p, c->y[last]), look);
 }
 
 void plot_whisker(const struct plot *p, double at_x, const double from_to[2], int look)

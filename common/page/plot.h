@@ -57,7 +57,7 @@ enum plot_line { PLOT_THIN, PLOT_CURVE, PLOT_THICK };
  * a value is no number. */
 void plot_curve(const struct plot *p, const struct page_curve *c, int look, enum plot_line line,
                 int points);
-/* The area between two curves of the same x. */
+/* The area between two curves of the same x, where the lower one is finite. */
 void plot_band(const struct plot *p, const struct page_curve *low, const struct page_curve *high,
                int look);
 /* A dashed level across the figure, with its name. */
@@ -67,6 +67,9 @@ void plot_mark(const struct plot *p, double at_x, double at_y, int look, int hol
 void plot_dot(const struct plot *p, double at_x, double at_y, int look);
 void plot_cross(const struct plot *p, double at_x, double at_y, int look);
 void plot_whisker(const struct plot *p, double at_x, const double from_to[2], int look);
+
+/* The cross at the last finite point of a curve, if there is one. */
+void plot_diverged(const struct plot *p, const struct page_curve *c, int look);
 
 /* A key of a legend: the line and the mark of a look, 22 wide and 10 high. */
 void plot_key(FILE *to, int look);

@@ -35,7 +35,7 @@ static int add_tick(double tick[MAX_TICKS], int n, double value)
 /* Places beside each other, of what lies at one x: the i-th of n variants, over at most `width`. */
 static double beside(int i, int n, double width)
 {
-    const double step = fmin(n > 1 ? width / (n - 1) : 0, 7);
+    const double step = fmin(n > 1 ? width / (n - 1) : 0, 14);
     return (i - (n - 1) / 2.0) * step;
 }
 
@@ -278,7 +278,7 @@ static void shares(FILE *to, const struct ablation_task *t, int *left)
     const struct plot p = {to,
                            {.to = 1, .name = "share of seeds"},
                            {.to = 1, .n_ticks = -1},
-                           PLOT_TOP + PLOT_BOTTOM + ROW_HEIGHT * (t->to - t->from),
+                           PLOT_TOP + PLOT_BOTTOM + 6 + ROW_HEIGHT * (t->to - t->from),
                            0};
 
     if (t->in_bits)
@@ -324,16 +324,28 @@ static const struct test_of *longest_test(const struct ablation_task *t, int i)
     return t->a->cell[i].n ? ablation_test_at(&t->a->cell[i], t->longest) : NULL;
 }
 
-static void size_point(struct plot *p, const struct ablation_task *t, int i, double x)
+/* How far a point is moved, so that it does not lie on one before it. */
+static double moved(const struct plot *p, const struct ablation_task *t, const struct size *s,
+                    int i)
+{
+    enum { NEAR = 6, STEP = 10 };
+    const double at = plot_x(p, s->of(&t->a->cell[i]));
+    int before = 0;
+
+    for (int k = t->from; k < i; k++)
+        before += longest_test(t, k) && isfinite(s->of(&t->a->cell[k])) &&
+                  fabs(plot_x(p, s->of(&t->a->cell[k])) - at) < NEAR;
+    return STEP * before < 80 ? STEP * before : 0;
+}
+
+static void size_point(struct plot *p, const struct ablation_task *t, const struct size *s, int i)
 {
     const struct test_of *test = longest_test(t, i);
     const int look = t->d->look[i];
+    const double at = plot_x(p, s->of(&t->a->cell[i])) + moved(p, t, s, i);
 
-    p->shift = beside(i - t->from, t->to - t->from, 40);
-    const double at = plot_x(p, x);
     plot_whisker(p, at, (double[]){test->interval.bca.low, test->interval.bca.high}, look);
     plot_mark(p, at, plot_y(p, test->value), look, 0);
-    p->shift = 0;
 }
 
 static void size_numbers(FILE *to, const struct ablation_task *t, const struct size *s, int *left)
@@ -377,15 +389,18 @@ static void over_size(FILE *to, const struct ablation_task *t, const struct size
         return;
     struct plot p = {to, plot_axis(&x, 2, s->name), ablation_metric(t, &y), LOW_HEIGHT, 0};
     char text[320], rest[80] = "";
+    p.x.to *= p.x.log ? 1 : 1.06;
     plot_begin(&p, s->label);
     plot_level(&p, t->chance, "chance");
     for (int i = t->from; i < t->to; i++)
         if (longest_test(t, i) && isfinite(s->of(&t->a->cell[i])))
-            size_point(&p, t, i, s->of(&t->a->cell[i]));
+            size_point(&p, t, s, i);
     if (without)
         snprintf(rest, sizeof rest, "; without the %d variants that have none", without);
-    snprintf(text, sizeof text, "%s at length %lld by %s, with 95 %% intervals%s", metric_of(t),
-             (long long)t->longest, s->name, rest);
+    snprintf(text, sizeof text,
+             "%s at length %lld by %s, with 95 %% intervals; variants of one size stand beside "
+             "each other%s",
+             metric_of(t), (long long)t->longest, s->name, rest);
     plot_caption(&p, text);
     size_numbers(to, t, s, left);
     plot_end(&p);

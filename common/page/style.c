@@ -101,7 +101,7 @@ const char page_style[] =
     ".plot .whisker{fill:none;stroke-width:1.75}.cross{fill:none;stroke-width:2}\n"
     ".level{fill:none;stroke:var(--soft);stroke-dasharray:3 3}\n"
     "figure details{font-size:.85rem}figure .wide{max-height:20rem;overflow:auto}\n"
-    ".heat td{border:1px solid var(--paper)}.heat td.n{text-align:center;min-width:4rem}\n"
+    ".heat th{white-space:normal}.heat td{border:1px solid var(--paper)}.heat td.n{text-align:center;min-width:4rem}\n"
     ".h0{background:var(--h0)}.h1{background:var(--h1)}.h2{background:var(--h2)}"
     ".h3{background:var(--h3)}.h4{background:var(--h4)}.h5{background:var(--h5)}"
     ".h6{background:var(--h6)}.h7{background:var(--h7)}.h8{background:var(--h8)}"

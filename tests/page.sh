@@ -391,7 +391,9 @@ ok 'a variant keeps its colour' page ablation.html \
     'all(set(re.findall(r"class=\"(?:curve thick|whisker) s(\d)", t)) == {"0", "1"} for f in every[:3] for _, t in figures(f))'
 ok 'many runs are folded away' page ablation.html \
     '"<details><summary>Each of 24 runs by itself</summary>" in part("<section id=\"learning\">", "</section>")'
-"$program" -t 'train mixer=none width=8 task=parity length=8 updates=6 batch=4 backends=ref32' -o single.h5 >out 2>&1
+printf '[experiment]\nname = single\nmeasure = train\nbackends = ref32\n[model a]\nmixer = none\nwidth = 8\n[trial]\nmodel = a
+task = parity\nlength = 8\nupdates = 6\nbatch = 4\n' >single.ini
+"$program" single.ini >out 2>&1
 ok 'a single run' exits 0 --report single.h5
 ok 'has no ablation' page single.html \
     '"Ablation" not in text and "id=\"learning\"" in source and "by itself" not in text'

@@ -11,7 +11,7 @@
 #include "common/page/page.h"
 #include "common/page/plot.h"
 
-enum { MAX_FIGURES = 12, MAX_ROWS = 2000, MAX_NUMBERS = 3000 };
+enum { MAX_FIGURES = 12, MAX_DRAWN = 32, MAX_CELLS = 200, MAX_ROWS = 1000, MAX_NUMBERS = 3000 };
 
 static int has(const struct page_dump *d)
 {
@@ -32,8 +32,13 @@ struct ablation_task ablation_task_of(const struct page_dump *d, int from)
 {
     const struct ablation *a = &d->ablation->ablation;
     const struct ablated_cell *first = &a->cell[from];
-    struct ablation_task t = {
-        .d = d, .a = a, .name = first->task, .from = from, .to = from, .in_bits = first->in_bits};
+    struct ablation_task t = {.d = d,
+                              .a = a,
+                              .name = first->task,
+                              .from = from,
+                              .to = from,
+                              .in_bits = first->in_bits,
+                              .figures = 1};
 
     t.chance = first->in_bits ? -log2(first->chance) : first->chance;
     while (t.to < a->n_cells && strcmp(a->cell[t.to].task, t.name) == 0) {
@@ -397,38 +402,55 @@ static void legend(FILE *to, const struct ablation_task *t)
     fputs("</p>\n", to);
 }
 
-static int figures(FILE *to, const struct ablation_task *t, int *left)
+static int figures(FILE *to, const struct ablation_task *of, int *left)
 {
-    legend(to, t);
+    struct ablation_task t = *of;
+
+    t.to = t.to - t.from > MAX_DRAWN ? t.from + MAX_DRAWN : t.to;
+    legend(to, &t);
+    if (t.to < of->to)
+        fprintf(to, "<p class=\"note\">The first %d of %d variants are in the figures.</p>\n",
+                MAX_DRAWN, of->to - of->from);
     fputs("<div class=\"figures\">\n", to);
-    const int e = ablation_curves(to, t, left);
+    const int e = ablation_curves(to, &t, left);
     if (!e)
-        ablation_results(to, t, left);
+        ablation_results(to, &t, left);
     fputs("</div>\n", to);
     return e;
+}
+
+/* How many tasks have figures: fewer where there are many variants. */
+static int tasks_drawn(const struct page_dump *d)
+{
+    const int variants = d->n_looks < MAX_DRAWN ? d->n_looks : MAX_DRAWN;
+    const int most = MAX_CELLS / variants < MAX_FIGURES ? MAX_CELLS / variants : MAX_FIGURES;
+    return d->ablation->ablation.n_tasks < most ? d->ablation->ablation.n_tasks : most;
 }
 
 static int write(FILE *to, const struct page_dump *d)
 {
     const struct ablation *a = &d->ablation->ablation;
-    int rows = MAX_ROWS, shown = 0, e = 0;
+    const int drawn = tasks_drawn(d);
+    int rows = MAX_ROWS, pair_rows = MAX_ROWS, shown = 0, e = 0;
 
     how(to, d);
     if (a->n_tasks > 1)
         ablation_heat(to, d, &rows);
     for (int i = 0; !e && i < a->n_cells;) {
-        const struct ablation_task t = ablation_task_of(d, i);
-        int numbers = MAX_NUMBERS / (a->n_tasks < MAX_FIGURES ? a->n_tasks : MAX_FIGURES);
+        struct ablation_task t = ablation_task_of(d, i);
+        int numbers = MAX_NUMBERS / drawn;
+        t.figures = drawn;
         heading(to, &t);
         table(to, &t, &rows);
-        pairs(to, &t, &rows);
-        if (shown++ < MAX_FIGURES)
+        pairs(to, &t, &pair_rows);
+        if (shown++ < drawn && page_has_room(to))
             e = figures(to, &t, &numbers);
         i = t.to;
     }
-    if (shown > MAX_FIGURES)
-        fprintf(to, "<p class=\"note\">The first %d of %d tasks have figures.</p>\n", MAX_FIGURES,
-                shown);
+    if (shown > drawn)
+        fprintf(to, "<p class=\"note\">The first %d of %d tasks have figures.</p>\n", drawn, shown);
+    if (!page_has_room(to))
+        fputs("<p class=\"note\">The page has its length: it may lack figures.</p>\n", to);
     return e;
 }
 

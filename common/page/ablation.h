@@ -17,6 +17,7 @@ struct ablation_task {
     int64_t length, longest; /* of training; of the longest test */
     int in_bits;
     double chance; /* of the metric: accuracy, or bits */
+    int figures;   /* the tasks that have figures, which share the page's space */
 };
 
 /* The task whose first cell is `from`. */

@@ -12,8 +12,8 @@
 #include "common/page/html.h"
 #include "common/page/page.h"
 
-enum { ALL_POINTS = 24000, LEAST_POINTS = 8, MOST_POINTS = 160, MAX_CURVES = 2000 };
-enum { MAX_GRID = 128, NUMBERS = 20 };
+enum { ALL_POINTS = 16000, LEAST_POINTS = 8, MOST_POINTS = 160, MAX_CURVES = 1000 };
+enum { MAX_GRID = 128, LEAST_GRID = 12, ALL_GRID = 6000, NUMBERS = 20 };
 
 typedef const struct page_curve *curve_of(const struct page_run *r);
 
@@ -86,6 +86,8 @@ static double quantile(const double *x, int n, double share)
 /* The grid: the updates of the run that has the most of them. */
 static void find_grid(const struct over *f, const struct ablated_cell *c, struct middle *m)
 {
+    const int some = ALL_GRID / f->t->figures / (f->t->to - f->t->from);
+    const int most = some < LEAST_GRID ? LEAST_GRID : some < MAX_GRID ? some : MAX_GRID;
     const struct page_curve *longest = NULL;
 
     for (int k = 0; k < c->n; k++) {
@@ -94,7 +96,7 @@ static void find_grid(const struct over *f, const struct ablated_cell *c, struct
         if (s && s->n && (!longest || s->x[s->n - 1] > longest->x[longest->n - 1]))
             longest = s;
     }
-    m->n = !longest ? 0 : longest->n < MAX_GRID ? longest->n : MAX_GRID;
+    m->n = !longest ? 0 : longest->n < most ? longest->n : most;
     for (int i = 0; i < m->n; i++)
         m->x[i] = longest->x[m->n < 2 ? 0 : (int)((int64_t)i * (longest->n - 1) / (m->n - 1))];
 }
@@ -148,15 +150,15 @@ static int curves_of(const struct ablation_task *t, int each)
 static int seeds_drawn(const struct ablation_task *t)
 {
     int each = MAX_CURVES;
-    while (each > 1 && curves_of(t, each) > MAX_CURVES)
+    while (each > 1 && curves_of(t, each) > MAX_CURVES / t->figures)
         each /= 2;
     return each;
 }
 
 static int points_of(const struct ablation_task *t, int each)
 {
-    const int curves = curves_of(t, each), tasks = t->a->n_tasks < 12 ? t->a->n_tasks : 12;
-    const int points = ALL_POINTS / tasks / (curves > 0 ? curves : 1);
+    const int curves = curves_of(t, each);
+    const int points = ALL_POINTS / t->figures / (curves > 0 ? curves : 1);
     return points < LEAST_POINTS ? LEAST_POINTS : points > MOST_POINTS ? MOST_POINTS : points;
 }
 
@@ -262,6 +264,8 @@ static int figure(FILE *to, const struct over *f, int *left)
 
     for (int i = f->t->from; i < f->t->to; i++)
         most = f->t->a->cell[i].n > most ? f->t->a->cell[i].n : most;
+    if (!page_has_room(to))
+        return 0;
     struct middle *m = calloc((size_t)n, sizeof *m);
     double *y = malloc(((size_t)most + 1) * sizeof *y);
     const int e = m && y ? 0 : err_set("no memory for the medians of %d variants", n);
@@ -337,7 +341,7 @@ static void margins(FILE *to, const struct ablation_task *t, int *left)
             if (r)
                 see_margins(r, &x, &y);
         }
-    if (x.least > x.greatest)
+    if (x.least > x.greatest || !page_has_room(to))
         return;
     const struct plot p = {to, plot_axis(&x, 2, "update"), plot_axis(&y, 1, NULL), PLOT_HEIGHT, 0};
     plot_begin(&p, "Margins of parity over updates");

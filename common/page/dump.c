@@ -338,7 +338,7 @@ static int read_ablation(hid_t file, struct page_dump *d)
 
     for (int i = 0; i < d->n; i++)
         n += d->trial[i].run != NULL;
-    if (n < 2)
+    if (!n)
         return 0;
     if (!(d->ablation = calloc(1, sizeof *d->ablation)))
         return err_set("no memory for an ablation");

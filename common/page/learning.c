@@ -79,7 +79,7 @@ static const struct figure figures[] = {
 /* Points that a curve of a figure may have, where there are so many. */
 static int points_of(int curves)
 {
-    enum { ALL_POINTS = 6000, LEAST = 12 };
+    enum { ALL_POINTS = 4000, LEAST = 12 };
     const int each = ALL_POINTS / (curves > 0 ? curves : 1);
     return each < LEAST ? LEAST : each > PLOT_POINTS ? PLOT_POINTS : each;
 }

@@ -44,6 +44,12 @@ int page_take(FILE *to, int *left)
     return *left > 0 && ftell(to) < MAX_BYTES ? (*left)--, 1 : 0;
 }
 
+int page_has_room(FILE *to)
+{
+    enum { MAX_BYTES = 1400000 };
+    return ftell(to) < MAX_BYTES;
+}
+
 void page_more(FILE *to, int64_t n, const char *what)
 {
     if (n > 0)

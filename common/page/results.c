@@ -9,7 +9,14 @@
 #include "common/page/html.h"
 #include "common/page/page.h"
 
-enum { MAX_TICKS = 32, LOW_HEIGHT = 230, ROW_HEIGHT = 34, ALL_DOTS = 3000, MAX_NAME = 54 };
+enum {
+    MAX_TICKS = 32,
+    LOW_HEIGHT = 230,
+    ROW_HEIGHT = 38,
+    ALL_DOTS = 6000,
+    MAX_NAME = 54,
+    MAX_LISTED = 100
+};
 
 static const char *metric_of(const struct ablation_task *t)
 {
@@ -35,16 +42,28 @@ static int add_tick(double tick[MAX_TICKS], int n, double value)
 /* Places beside each other, of what lies at one x: the i-th of n variants, over at most `width`. */
 static double beside(int i, int n, double width)
 {
-    const double step = fmin(n > 1 ? width / (n - 1) : 0, 14);
+    const double step = fmin(n > 1 ? width / (n - 1) : 0, 10);
     return (i - (n - 1) / 2.0) * step;
 }
 
 /* ---- over length ---- */
 
+/* The seeds of each cell that are points. */
+static int seeds_drawn(const struct ablation_task *t)
+{
+    int tests = 0;
+
+    for (int i = t->from; i < t->to; i++)
+        tests += t->a->cell[i].n_tests;
+    const int each = ALL_DOTS / t->figures / (tests > 0 ? tests : 1);
+    return each > 0 ? each : 1;
+}
+
 static void length_points(struct plot *p, const struct ablation_task *t, int i, double width)
 {
     const struct ablated_cell *c = &t->a->cell[i];
     const int look = t->d->look[i];
+    const int dots = seeds_drawn(t);
     double x[MAX_TESTS], y[MAX_TESTS];
 
     p->shift = beside(i - t->from, t->to - t->from, width);
@@ -56,7 +75,7 @@ static void length_points(struct plot *p, const struct ablation_task *t, int i, 
     for (int k = 0; k < c->n_tests; k++) {
         const double at = plot_x(p, x[k]);
         const struct interval *in = &c->test[k].interval.bca;
-        for (int s = 0; s < c->n && s < ALL_DOTS / (t->to - t->from); s++) {
+        for (int s = 0; s < c->n && s < dots; s++) {
             const struct page_run *r = ablation_run(t, c, s);
             const double value = ablation_value(t, c, s, c->test[k].length);
             if (isfinite(value))
@@ -82,13 +101,13 @@ static void length_numbers(FILE *to, const struct ablation_task *t, int *left)
             ablation_cell(to, c->test[k].interval.bca.low, 4);
             ablation_cell(to, c->test[k].interval.bca.high, 4);
             fputs("<td>", to);
-            for (int s = 0; s < c->n; s++) {
+            for (int s = 0; s < c->n && s < MAX_LISTED; s++) {
                 const struct page_run *r = ablation_run(t, c, s);
                 const double value = ablation_value(t, c, s, c->test[k].length);
                 snprintf(text, sizeof text, isfinite(value) ? "%.4f" : "–", value);
                 fprintf(to, "%s%s%s", s ? " " : "", text, r && r->diverged ? " ×" : "");
             }
-            fputs("</td></tr>\n", to);
+            fputs(c->n > MAX_LISTED ? " …</td></tr>\n" : "</td></tr>\n", to);
         }
     }
     ablation_numbers_end(to);
@@ -101,6 +120,22 @@ static double gap_of(const struct plot *p, const double *tick, int n)
     for (int i = 1; i < n; i++)
         least = fmin(least, plot_x(p, tick[i]) - plot_x(p, tick[i - 1]));
     return least;
+}
+
+static void length_caption(const struct plot *p, const struct ablation_task *t)
+{
+    char text[320], some[40] = "all";
+    int most = 0;
+
+    for (int i = t->from; i < t->to; i++)
+        most = t->a->cell[i].n > most ? t->a->cell[i].n : most;
+    if (most > seeds_drawn(t))
+        snprintf(some, sizeof some, "the first %d", seeds_drawn(t));
+    snprintf(text, sizeof text,
+             "%s of the test by its length: interquartile means with 95 %% intervals, and %s seeds "
+             "as points, × diverged. Variants stand beside each other.",
+             metric_of(t), some);
+    plot_caption(p, text);
 }
 
 static void over_length(FILE *to, const struct ablation_task *t, int *left)
@@ -132,12 +167,7 @@ static void over_length(FILE *to, const struct ablation_task *t, int *left)
     const double width = 0.7 * gap_of(&p, tick, n);
     for (int i = t->from; i < t->to; i++)
         length_points(&p, t, i, width);
-    char text[320];
-    snprintf(text, sizeof text,
-             "%s of the test by its length: interquartile means with 95 %% intervals, and all "
-             "seeds as points, × diverged. Variants stand beside each other.",
-             metric_of(t));
-    plot_caption(&p, text);
+    length_caption(&p, t);
     length_numbers(to, t, left);
     plot_end(&p);
 }
@@ -248,9 +278,9 @@ static void share_row(const struct plot *p, const struct ablation_task *t, int i
     row_name(p->to, c->variant);
     fputs("</text>", p->to);
     if (c->holds >= 0)
-        share(p, top + 26, (double)c->holds / c->n, &c->holds_in, t->d->look[i], 1);
+        share(p, top + 30, (double)c->holds / c->n, &c->holds_in, t->d->look[i], 1);
     if (c->solved >= 0)
-        share(p, top + (c->holds >= 0 ? 18 : 22), (double)c->solved / c->n, &c->solved_in,
+        share(p, top + (c->holds >= 0 ? 22 : 26), (double)c->solved / c->n, &c->solved_in,
               t->d->look[i], 0);
 }
 
@@ -410,9 +440,12 @@ static void over_size(FILE *to, const struct ablation_task *t, const struct size
 
 void ablation_results(FILE *to, const struct ablation_task *t, int *left)
 {
-    over_length(to, t, left);
-    over_rate(to, t, left);
-    shares(to, t, left);
-    for (int i = 0; i < (int)COUNT(sizes); i++)
+    if (page_has_room(to))
+        over_length(to, t, left);
+    if (page_has_room(to))
+        over_rate(to, t, left);
+    if (page_has_room(to))
+        shares(to, t, left);
+    for (int i = 0; i < (int)COUNT(sizes) && page_has_room(to); i++)
         over_size(to, t, &sizes[i], left);
 }

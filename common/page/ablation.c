@@ -443,13 +443,13 @@ static int write(FILE *to, const struct page_dump *d)
         heading(to, &t);
         table(to, &t, &rows);
         pairs(to, &t, &pair_rows);
-        if (shown++ < drawn && page_has_room(to))
+        if (shown++ < drawn && page_has_space(to))
             e = figures(to, &t, &numbers);
         i = t.to;
     }
     if (shown > drawn)
         fprintf(to, "<p class=\"note\">The first %d of %d tasks have figures.</p>\n", drawn, shown);
-    if (!page_has_room(to))
+    if (!page_has_space(to))
         fputs("<p class=\"note\">The page has its length: it may lack figures.</p>\n", to);
     return e;
 }

@@ -198,7 +198,7 @@ static void numbers(FILE *to, const struct ablated_cell *c, const struct middle 
         if (!page_take(to, left))
             return;
         ablation_row(to, c);
-        html_count(to, (int64_t)m->x[i]);
+        ablation_cell(to, m->x[i], 0);
         html_count(to, m->seeds);
         ablation_cell(to, m->low[i], 4);
         ablation_cell(to, m->median[i], 4);
@@ -264,7 +264,7 @@ static int figure(FILE *to, const struct over *f, int *left)
 
     for (int i = f->t->from; i < f->t->to; i++)
         most = f->t->a->cell[i].n > most ? f->t->a->cell[i].n : most;
-    if (!page_has_room(to))
+    if (!page_has_space(to))
         return 0;
     struct middle *m = calloc((size_t)n, sizeof *m);
     double *y = malloc(((size_t)most + 1) * sizeof *y);
@@ -313,7 +313,7 @@ static void margin_numbers(FILE *to, const struct ablation_task *t, const struct
                 }
         }
         ablation_row(to, c);
-        html_count(to, (int64_t)longest->x[i]);
+        ablation_cell(to, longest->x[i], 0);
         html_count(to, runs);
         ablation_number(to, most);
         fputs("</tr>\n", to);
@@ -341,7 +341,7 @@ static void margins(FILE *to, const struct ablation_task *t, int *left)
             if (r)
                 see_margins(r, &x, &y);
         }
-    if (x.least > x.greatest || !page_has_room(to))
+    if (x.least > x.greatest || !page_has_space(to))
         return;
     const struct plot p = {to, plot_axis(&x, 2, "update"), plot_axis(&y, 1, NULL), PLOT_HEIGHT, 0};
     plot_begin(&p, "Margins of parity over updates");

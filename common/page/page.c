@@ -44,7 +44,7 @@ int page_take(FILE *to, int *left)
     return *left > 0 && ftell(to) < MAX_BYTES ? (*left)--, 1 : 0;
 }
 
-int page_has_room(FILE *to)
+int page_has_space(FILE *to)
 {
     enum { MAX_BYTES = 1400000 };
     return ftell(to) < MAX_BYTES;

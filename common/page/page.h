@@ -31,7 +31,7 @@ void page_trial_begin(FILE *to, const struct page_group *g, const struct page_tr
 /* Takes one of the rows that a section may write; 0: none is left, or the page has its length. */
 int page_take(FILE *to, int *left);
 /* Is there space for another figure? */
-int page_has_room(FILE *to);
+int page_has_space(FILE *to);
 /* "N further ...", unless N is 0. */
 void page_more(FILE *to, int64_t n, const char *what);
 

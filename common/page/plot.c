@@ -33,7 +33,7 @@ struct plot_axis plot_axis(const struct plot_span *s, int log, const char *name)
 
     if (!(a.from <= a.to))
         return (struct plot_axis){.to = 1, .name = name};
-    a.log = log && a.from > 0 && (log == 1 || a.to >= 8 * a.from);
+    a.log = log && a.from > 1e-99 && a.to < 1e99 && (log == 1 || a.to >= 8 * a.from);
     if (a.log) {
         const double space = fmax(pow(a.to / a.from, 0.06), 1.1);
         a.from /= space;
@@ -186,6 +186,8 @@ void plot_curve(const struct plot *p, const struct page_curve *c, int look, enum
     struct page_curve some = {x, y, c->n < PLOT_POINTS ? c->n : PLOT_POINTS};
     int pen = 0;
 
+    if (!c->n)
+        return;
     memcpy(x, c->x, some.n * sizeof *x);
     memcpy(y, c->y, some.n * sizeof *y);
     page_curve_thin(&some, points);

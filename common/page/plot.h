@@ -28,7 +28,7 @@ struct plot {
 };
 
 /* The axis of finite values that were seen: least to greatest, with some space; logarithmic, where `log` is 1 and
- * the values are > 0, and where it is 2 only if they also span a factor of 8.  Without a value: 0 to 1. */
+ * the values are > 0 (1e-99 to 1e99), and where it is 2 only if they also span a factor of 8.  Without a value: 0 to 1. */
 struct plot_span {
     double least, greatest;
 };

@@ -440,12 +440,12 @@ static void over_size(FILE *to, const struct ablation_task *t, const struct size
 
 void ablation_results(FILE *to, const struct ablation_task *t, int *left)
 {
-    if (page_has_room(to))
+    if (page_has_space(to))
         over_length(to, t, left);
-    if (page_has_room(to))
+    if (page_has_space(to))
         over_rate(to, t, left);
-    if (page_has_room(to))
+    if (page_has_space(to))
         shares(to, t, left);
-    for (int i = 0; i < (int)COUNT(sizes) && page_has_room(to); i++)
+    for (int i = 0; i < (int)COUNT(sizes) && page_has_space(to); i++)
         over_size(to, t, &sizes[i], left);
 }

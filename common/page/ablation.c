@@ -72,13 +72,17 @@ struct plot_axis ablation_metric(const struct ablation_task *t, const struct plo
 {
     struct plot_span s = *seen;
 
-    plot_see(&s, t->chance);
-    struct plot_axis a = plot_axis(&s, 0, NULL);
-    if (!t->in_bits) {
-        a.from = fmax(0, floor(10 * s.least - 0.5) / 10);
-        a.to = 1;
+    if (t->in_bits) {
+        struct plot_axis a = plot_axis(&s, 0, NULL);
+        const double range = s.least < s.greatest ? s.greatest - s.least : 0;
+        if (s.least <= s.greatest && s.least > 0) {
+            a.from = fmax(0, s.least - fmax(0.3 * range, 0.02));
+            a.to = s.greatest + fmax(0.1 * range, 0.02);
+        }
+        return a;
     }
-    return a;
+    plot_see(&s, t->chance);
+    return (struct plot_axis){.from = fmax(0, floor(10 * s.least - 0.5) / 10), .to = 1};
 }
 
 /* ---- numbers ---- */

@@ -31,7 +31,7 @@ const struct page_run *ablation_run(const struct ablation_task *t, const struct 
 double ablation_value(const struct ablation_task *t, const struct ablated_cell *c, int k,
                       int64_t length);
 
-/* The axis of the metric, for values that were seen. */
+/* The axis of the metric, for values that were seen: accuracy from below chance to 1; bits about the values. */
 struct plot_axis ablation_metric(const struct ablation_task *t, const struct plot_span *seen);
 
 /* What the numbers of a figure stand in, folded away: a table with these heads (html_table). */

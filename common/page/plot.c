@@ -6,7 +6,7 @@
 
 #include "common/page/plot.h"
 
-enum { COLOURS = 8, DASHES = 4, SHAPES = 5, TICKS = 4, MAX_DECADES = 30 };
+enum { COLOURS = 8, DASHES = 4, SHAPES = 5, TICKS = 5, MAX_DECADES = 30 };
 
 /* ---- axes ---- */
 
@@ -64,7 +64,7 @@ double plot_y(const struct plot *p, double y)
 
 /* ---- ticks ---- */
 
-/* 1, 2 or 5 times a power of ten, `TICKS` of which are at least x. */
+/* 1, 2 or 5 times a power of ten, at most `TICKS` of which are x. */
 static double step_of(double x)
 {
     const double least = x / TICKS, power = pow(10, floor(log10(least)));
@@ -229,6 +229,8 @@ void plot_band(const struct plot *p, const struct page_curve *low, const struct 
 
 void plot_level(const struct plot *p, double y, const char *name)
 {
+    if (!(y >= p->y.from && y <= p->y.to))
+        return;
     fprintf(p->to,
             "<path class=\"level\" d=\"M%d %.1fH%d\"/><text class=\"of\" x=\"%d\" y=\"%.1f\">%s"
             "</text>",

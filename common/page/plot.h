@@ -60,7 +60,7 @@ void plot_curve(const struct plot *p, const struct page_curve *c, int look, enum
 /* The area between two curves of the same x, where the lower one is finite. */
 void plot_band(const struct plot *p, const struct page_curve *low, const struct page_curve *high,
                int look);
-/* A dashed level across the figure, with its name. */
+/* A dashed level across the figure, with its name, where the axis has it. */
 void plot_level(const struct plot *p, double y, const char *name);
 /* At places: the mark of a look; a small point; the cross of a run that diverged; a whisker. */
 void plot_mark(const struct plot *p, double at_x, double at_y, int look, int hollow);

@@ -20,7 +20,7 @@ enum {
 
 static const char *metric_of(const struct ablation_task *t)
 {
-    return t->in_bits ? "Bits a token" : "Accuracy";
+    return t->in_bits ? "Bits a token (the fewer the better)" : "Accuracy";
 }
 
 /* Adds a value to a list in ascending order, once. */

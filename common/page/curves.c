@@ -12,7 +12,7 @@
 #include "common/page/html.h"
 #include "common/page/page.h"
 
-enum { ALL_POINTS = 16000, LEAST_POINTS = 8, MOST_POINTS = 160, MAX_CURVES = 1000 };
+enum { ALL_POINTS = 16000, LEAST_POINTS = 8, MOST_POINTS = 160, MAX_CURVES = 1024, MANY = 100 };
 enum { MAX_GRID = 128, LEAST_GRID = 12, ALL_GRID = 6000, NUMBERS = 20 };
 
 typedef const struct page_curve *curve_of(const struct page_run *r);
@@ -41,6 +41,7 @@ struct over {
     curve_of *thin, *smooth;
     double unit, diverged; /* values are divided by `unit` */
     int is_loss;
+    int many; /* curves, which are drawn faint */
 };
 
 /* ---- medians ---- */
@@ -133,7 +134,7 @@ static void draw_run(const struct plot *p, const struct over *f, const struct pa
 
     for (int i = 0; i < scaled.n; i++)
         y[i] = c->y[i] / f->unit;
-    plot_curve(p, &scaled, look, PLOT_THIN, points);
+    plot_curve(p, &scaled, look, f->many ? PLOT_FAINT : PLOT_THIN, points);
     if (r->diverged)
         plot_diverged(p, &scaled, look);
 }
@@ -365,19 +366,22 @@ static void margins(FILE *to, const struct ablation_task *t, int *left)
 
 int ablation_curves(FILE *to, const struct ablation_task *t, int *left)
 {
+    const int many = curves_of(t, seeds_drawn(t)) > MANY;
     const struct over loss = {.t = t,
                               .what = "Training loss (nats)",
                               .thin = loss_of,
                               .smooth = mean_loss_of,
                               .unit = 1,
                               .diverged = INFINITY,
-                              .is_loss = 1};
+                              .is_loss = 1,
+                              .many = many};
     const struct over metric = {.t = t,
                                 .what = t->in_bits ? "Validation bits" : "Validation accuracy",
                                 .thin = t->in_bits ? validation_loss_of : accuracy_of,
                                 .smooth = t->in_bits ? validation_loss_of : accuracy_of,
                                 .unit = t->in_bits ? log(2) : 1,
-                                .diverged = t->chance};
+                                .diverged = t->chance,
+                                .many = many};
 
     if (figure(to, &loss, left) || figure(to, &metric, left))
         return -1;

@@ -181,7 +181,7 @@ static void begin_path(FILE *to, const char *class, int look)
 void plot_curve(const struct plot *p, const struct page_curve *c, int look, enum plot_line line,
                 int points)
 {
-    static const char *const class[] = {"curve thin", "curve", "curve thick"};
+    static const char *const class[] = {"curve thin faint", "curve thin", "curve", "curve thick"};
     double x[PLOT_POINTS], y[PLOT_POINTS];
     struct page_curve some = {x, y, c->n < PLOT_POINTS ? c->n : PLOT_POINTS};
     int pen = 0;

@@ -52,7 +52,7 @@ void plot_end(const struct plot *p);
 double plot_x(const struct plot *p, double x);
 double plot_y(const struct plot *p, double y);
 
-enum plot_line { PLOT_THIN, PLOT_CURVE, PLOT_THICK };
+enum plot_line { PLOT_FAINT, PLOT_THIN, PLOT_CURVE, PLOT_THICK };
 /* A curve by at most `points` of its points, in which its first, its last and its extremes are; it has a gap where
  * a value is no number. */
 void plot_curve(const struct plot *p, const struct page_curve *c, int look, enum plot_line line,

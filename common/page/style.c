@@ -94,7 +94,7 @@ const char page_style[] =
     ".s4{stroke:var(--c4)}.s5{stroke:var(--c5)}.s6{stroke:var(--c6)}.s7{stroke:var(--c7)}\n"
     ".key.line{width:1.6rem;height:.8rem;vertical-align:-.1rem}\n"
     ".plot .axis{stroke:var(--soft);fill:none}.plot .of{fill:var(--soft)}\n"
-    ".thin{stroke-width:1;stroke-opacity:.35}.thick{stroke-width:2.5}\n"
+    ".thin{stroke-width:1;stroke-opacity:.35}.faint{stroke-opacity:.08}.thick{stroke-width:2.5}\n"
     ".d1{stroke-dasharray:7 4}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:9 3 2 3}\n"
     ".band{fill-opacity:.16}.plot circle{fill-opacity:.55}\n"
     ".mark{stroke:var(--paper);stroke-width:1}.hollow{fill:var(--paper);stroke-width:1.75}\n"

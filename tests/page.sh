@@ -267,6 +267,186 @@ with h5py.File("power.h5", "r+") as f:
     ok 'of these results' page power.html 'len(set(sees())) > 1'
 fi
 
+# ---- an ablation ----
+
+cat >small_ablation.ini <<'END'
+[experiment]
+name = ablation
+measure = train
+backends = ref32
+baseline = z
+[model z]
+mixer = e74
+proj = full
+z_mod = row
+nonlin = tanh
+n_state = 4
+width = 8
+[model <b>&"x]
+mixer = none
+width = 8
+[task parity]
+task = parity
+length = 8
+eval = 8, 16
+[task <i>&"t]
+task = counter
+modulus = 3
+length = 8
+[train]
+updates = 6
+batch = 4
+lr = 1e-3, 1e-2
+seed = 1 .. 3
+eval_every = 2
+eval_rows = 16
+[trial]
+model = z, <b>&"x
+task = parity, <i>&"t
+END
+COLUMNS=200 "$program" small_ablation.ini >ablation.out 2>&1
+cat >>page.py <<'END'
+import itertools
+def part(begin, end, at=0):
+    """The page from a text to another."""
+    first = source.index(begin, at)
+    return source[first:source.index(end, first) + len(end)]
+def parsed(text):
+    p = Page()
+    p.feed(text)
+    p.close()
+    assert p.open == []
+    return p
+def figures(label):
+    """The figures of the section Ablation that have this text: of each the rows of its numbers, and its source."""
+    found, section = [], part('<section id="ablation">', "</section>")
+    for text in section.split("<figure")[1:]:
+        text = "<figure" + text[:text.index("</figure>") + len("</figure>")]
+        if 'aria-label="' + label + '"' in text:
+            assert text.count("<details>") == text.count("In numbers") == 1, label
+            assert text.index("</svg>") < text.index("<figcaption>") < text.index("<details>"), label
+            found.append((parsed(text).rows, text))
+    return found
+def table(task):
+    """The rows of a task's table."""
+    return parsed(part("<table>", "</table>", source.index("<h3>" + task))).rows
+def printed(name):
+    """The lines of the program's tables, cut at their columns."""
+    lines = open(name, encoding="utf-8").read().split("\n")
+    heads = [k for k, l in enumerate(lines) if l.startswith("variant ")]
+    return [[re.split("   *", l.strip()) for l in itertools.takewhile(lambda l: l and l[0] != " ", lines[k:])]
+            for k in heads]
+def as_printed(name, tasks):
+    """The page has the numbers and words of the program's tables."""
+    found = printed(name)
+    assert len(found) == len(tasks)
+    for lines, task in zip(found, tasks):
+        rows = table(task)
+        assert len(rows) == len(lines) > 1
+        for line, row in zip(lines[1:], rows[1:]):
+            shown = [c.strip().replace(" !", "!").replace("–", "-") for c in row]
+            assert shown == line, (shown, line)
+    return True
+every = ["Training loss (nats)", "Validation accuracy", "The test by its length", "Validation by learning rate",
+         "Share of seeds that solved the task, and that hold", "Metric by parameters", "Metric by bytes of state"]
+heat = "<figure class=\"heat\">"
+END
+ok 'a small ablation' grep -q '24 runs, 0 diverged' ablation.out
+ok 'has a page' exits 0 --report ablation.h5
+ok 'with an ablation before what was learned' page ablation.html \
+    'source.index("<section id=\"ablation\">") < source.index("<section id=\"learning\">") and ">Ablation</a>" in source'
+ok 'which has the tables that the program prints' page ablation.html \
+    'as_printed("ablation.out", ["parity", "&lt;i&gt;"])'
+ok 'and the words of /pairs' page ablation.html \
+    '[r[-1] for r in table("parity")[1:]] == ["–", "too few seeds"] and sum(r[-1] == "too few seeds" for r in rows if r[1:2] == ["z"]) == 2'
+ok 'says how they came about' page ablation.html \
+    'all(w in part("How the verdicts", "</p>") for w in ("better", "worse", "equal", "too few seeds", "no difference",
+     "sign-flip", "Holm", "BCa", "paired by seed", "±0.01"))'
+ok 'and has all pairs' page ablation.html \
+    'sum(len(r) == 10 and r[0] == "<b>&\"x" and r[1] == "z" and r[3] == "3" for r in rows) == 3'
+ok 'each figure is there for each task, with its numbers' page ablation.html \
+    '[len(figures(f)) for f in every] == [2] * 7'
+ok 'of all variants' page ablation.html \
+    'all({"z", "<b>&\"x"} <= {r[0] for r in rows} for f in every for rows, _ in figures(f))'
+ok 'a curve for each seed, and a median' page ablation.html \
+    'all(t.count("curve thin") == 6 and t.count("curve thick") == 2 and t.count("class=\"band") == 2 for f in every[:2]
+     for _, t in figures(f))'
+ok 'medians lie between quartiles' page ablation.html \
+    'all(float(r[3]) <= float(r[4]) <= float(r[5]) for f in every[:2] for rows, _ in figures(f) for r in rows[1:])'
+ok 'points for each seed at each length' page ablation.html \
+    '[t.count("<circle") for _, t in figures(every[2])] == [12, 6]'
+ok 'of which the mean is one' page ablation.html \
+    'all(float(r[3]) <= float(r[2]) <= float(r[4]) and abs(float(r[2]) - sum(map(float, r[5].split())) / 3) < 2e-4
+     for rows, _ in figures(every[2]) for r in rows[1:])'
+ok 'the rate that was chosen' page ablation.html \
+    '[(sum(r[-1] == "yes" for r in rows), t.count("class=\"hollow")) for rows, t in figures(every[3])] == [(2, 2)] * 2'
+ok 'Wilson'"'"'s intervals' page ablation.html \
+    'figures(every[4])[0][0][1] == ["z", "3", "0", "0.000", "0.561", "0", "0.000", "0.561"]'
+ok 'no margins where nothing was judged' page ablation.html 'not figures("Margins of parity over updates")'
+ok 'a heat map of variants on tasks' page ablation.html \
+    'len(parsed(part(heat, "</figure>")).rows) == 3 and part(heat, "</figure>").count("<td class=\"n h") == 4'
+ok 'names are text' page ablation.html \
+    'source.count("&lt;b&gt;&amp;&quot;x") > 20 and "&lt;i&gt;&amp;&quot;t" in source and "b>&" not in source and "i>&" not in source'
+ok 'a variant keeps its colour' page ablation.html \
+    'all(set(re.findall(r"class=\"(?:curve thick|whisker) s(\d)", t)) == {"0", "1"} for f in every[:3] for _, t in figures(f))'
+ok 'many runs are folded away' page ablation.html \
+    '"<details><summary>Each of 24 runs by itself</summary>" in part("<section id=\"learning\">", "</section>")'
+printf '[experiment]\nname = single\nmeasure = train\nbackends = ref32\n[model a]\nmixer = none\nwidth = 8\n[trial]\nmodel = a
+task = parity\nlength = 8\nupdates = 6\nbatch = 4\n' >single.ini
+"$program" single.ini >out 2>&1
+ok 'a single run' exits 0 --report single.h5
+ok 'has no ablation' page single.html \
+    '"Ablation" not in text and "id=\"learning\"" in source and "by itself" not in text'
+cat >diverged.ini <<'END'
+[experiment]
+name = diverged
+measure = train
+backends = ref32
+[model a]
+mixer = e74
+proj = full
+z_mod = row
+nonlin = linear
+n_state = 4
+width = 8
+[trial]
+model = a
+task = parity
+length = 8
+updates = 60
+batch = 4
+lr = 1000
+clip = 0
+warmup = 0
+schedule = constant
+seed = 1, 2
+END
+"$program" diverged.ini >out 2>&1
+"$program" --report diverged.h5 >out 2>&1
+ok 'runs that diverged are marked' page diverged.html \
+    'all(t.count("class=\"cross") == 2 for f in every[:3] for _, t in figures(f)) and "2 of 2 runs diverged" in text'
+cat >judged.ini <<'END'
+[experiment]
+name = judged
+measure = train
+[model a]
+mixer = none
+width = 8
+[trial]
+model = a
+task = parity
+length = 8
+updates = 2
+batch = 2
+eval_rows = 2
+seed = 1, 2
+END
+"$program" judged.ini >judged.out 2>&1
+"$program" --report judged.h5 >out 2>&1
+grep -q 'parity: no GPU trains' judged.out && there=0 || there=1
+ok 'margins of parity where a GPU trains' page judged.html \
+    "len(figures('Margins of parity over updates')) == $there"
+
 # ---- many trials ----
 
 printf '[experiment]\nname = many\nchecks = properties\nrepeats = 1\nsave = none\n[trial]\nop = silu

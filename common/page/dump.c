@@ -301,6 +301,57 @@ static int find_groups(struct page_dump *d)
     return 0;
 }
 
+/* ---- an ablation ---- */
+
+static int look_of(const struct page_dump *d, const char *variant, int cells)
+{
+    const struct ablated_cell *cell = d->ablation->ablation.cell;
+
+    for (int i = 0; i < cells; i++)
+        if (strcmp(cell[i].variant, variant) == 0)
+            return d->look[i];
+    return -1;
+}
+
+static int find_looks(struct page_dump *d)
+{
+    const struct ablation *a = &d->ablation->ablation;
+
+    if (!(d->look = calloc((size_t)a->n_cells + 1, sizeof *d->look)))
+        return err_set("no memory for %d cells", a->n_cells);
+    for (int i = 0; i < a->n_cells; i++) {
+        const int known = look_of(d, a->cell[i].variant, i);
+        d->look[i] = known < 0 ? d->n_looks++ : known;
+    }
+    for (int i = 0; i < a->runs->n; i++) {
+        const struct stored_run *r = &a->runs->run[i];
+        if (r->trial < d->n)
+            d->trial[r->trial].look = look_of(d, r->variant, a->n_cells);
+    }
+    return 0;
+}
+
+/* Of one run there is none. */
+static int read_ablation(hid_t file, struct page_dump *d)
+{
+    int n = 0;
+
+    for (int i = 0; i < d->n; i++)
+        n += d->trial[i].run != NULL;
+    if (!n)
+        return 0;
+    if (!(d->ablation = calloc(1, sizeof *d->ablation)))
+        return err_set("no memory for an ablation");
+    if (stored_ablation_read(file, d->ablation))
+        return -1;
+    if (d->ablation->runs.n > 1)
+        return find_looks(d);
+    stored_ablation_free(d->ablation);
+    free(d->ablation);
+    d->ablation = NULL;
+    return 0;
+}
+
 /* ---- the file ---- */
 
 static int read_dump(const char *name, struct page_dump *d)
@@ -313,7 +364,7 @@ static int read_dump(const char *name, struct page_dump *d)
     int e = !schema ||
             (d->check_type = row_type(check_columns, sizeof(struct check_row), schema)) < 0 ||
             (d->time_type = row_type(time_columns, sizeof(struct time_row), schema)) < 0 ||
-            read_root(file, d) || read_trials(file, d) || find_groups(d);
+            read_root(file, d) || read_trials(file, d) || find_groups(d) || read_ablation(file, d);
     H5Fclose(file);
     return e ? -1 : 0;
 }
@@ -354,7 +405,11 @@ void page_dump_free(struct page_dump *d)
         free(d->group[i].trial);
     for (int i = 0; d && i < N_FACTS; i++)
         free(d->fact[i]);
+    if (d && d->ablation)
+        stored_ablation_free(d->ablation);
     if (d) {
+        free(d->ablation);
+        free(d->look);
         h5_drop(d->check_type);
         h5_drop(d->time_type);
         free(d->name);

@@ -13,6 +13,7 @@
 #include "common/call/machine.h"
 #include "common/page/run.h"
 #include "common/store/check_rows.h"
+#include "common/store/read_ablation.h"
 #include "common/store/time_rows.h"
 
 /* A word of a trial's line, "steps=128". */
@@ -37,6 +38,7 @@ struct page_trial {
     struct time_row *time;
     int n_checks, n_times;
     struct page_run *run; /* of training, or NULL */
+    int look;             /* of its variant (plot.h), where there is an ablation */
 };
 
 /* The trials of one operation, by their places in the list; the keys that differ between them, and
@@ -71,6 +73,9 @@ struct page_dump {
     int n;
     struct page_group *group;
     int n_groups;
+    struct stored_ablation *ablation; /* of two or more runs of training; or NULL */
+    int *look; /* of the variant of each of its cells: 0, 1, ... in their order */
+    int n_looks;
     hid_t check_type, time_type; /* of rows; their texts are HDF5's */
 };
 

@@ -6,10 +6,10 @@
 
 #include "common/page/html.h"
 #include "common/page/page.h"
+#include "common/page/plot.h"
 #include "common/page/run.h"
 
-enum { WIDTH = 430, HEIGHT = 300, LEFT = 56, RIGHT = 14, TOP = 14, BOTTOM = 40 };
-enum { COLOURS = 8, MAX_CURVES = 64, MAX_ROWS = 1000, TICKS = 4 };
+enum { MAX_CURVES = 64, MAX_ROWS = 1000, FEW_RUNS = 16 };
 
 static int has(const struct page_dump *d)
 {
@@ -20,6 +20,21 @@ static int has(const struct page_dump *d)
 }
 
 /* ---- a figure ---- */
+
+/* Where variants are compared a run has its variant's colour, and a dash by its place among the variant's runs; else
+ * the look of its place among all. */
+static int look_of(const struct page_dump *d, const struct page_group *g, int k, int shown)
+{
+    enum { COLOURS = 8 };
+    const int look = d->trial[g->trial[k]].look;
+    int place = 0;
+
+    if (d->n_looks < 2)
+        return shown;
+    for (int i = 0; i < k; i++)
+        place += d->trial[g->trial[i]].run && d->trial[g->trial[i]].look == look;
+    return look % COLOURS + COLOURS * place;
+}
 
 /* The curve of a run that a figure shows. */
 typedef const struct page_curve *curve_of(const struct page_run *r);
@@ -53,113 +68,65 @@ struct figure {
 };
 
 static const struct figure figures[] = {
-    {"Loss (nats): line, training; dots, validation", "update", loss_of, validation_loss_of, 0, 0},
+    {"Loss (nats): line, training; dots, validation; × diverged", "update", loss_of,
+     validation_loss_of, 0, 0},
     {"Accuracy of validations", "update", accuracy_of, accuracy_of, 0, 1},
     {"Accuracy of the test, by the place in the sequence", "tenth of the sequence", place_of,
      place_of, 0, 1},
     {"Accuracy of the test, by its length", "tokens of the sequence", lengths_of, lengths_of, 0,
      1}};
 
-struct axes {
-    double x0, x1, y0, y1;
-};
-
-static void widen_by(struct axes *a, const struct page_curve *c, int fixed)
+/* Points that a curve of a figure may have, where there are so many. */
+static int points_of(int curves)
 {
-    for (int i = 0; i < c->n; i++) {
-        if (!isfinite(c->y[i]) || !isfinite(c->x[i]))
-            continue;
-        a->x1 = fmax(a->x1, c->x[i]);
-        if (!fixed)
-            a->y1 = fmax(a->y1, c->y[i]);
-    }
+    enum { ALL_POINTS = 4000, LEAST = 12 };
+    const int each = ALL_POINTS / (curves > 0 ? curves : 1);
+    return each < LEAST ? LEAST : each > PLOT_POINTS ? PLOT_POINTS : each;
 }
 
-/* 1, 2 or 5 times a power of ten, `TICKS` of which are at least x. */
-static double tick_of(double x)
+static void draw_run(const struct plot *p, const struct figure *f, const struct page_run *r,
+                     int look, int points)
 {
-    const double least = x / TICKS, power = pow(10, floor(log10(least)));
-    const double m = least / power;
-    return power * (m <= 1 ? 1 : m <= 2 ? 2 : m <= 5 ? 5 : 10);
-}
+    const struct page_curve *dots = f->dots(r);
 
-static double across(const struct axes *a, double x)
-{
-    return LEFT + (x - a->x0) / (a->x1 - a->x0) * (WIDTH - LEFT - RIGHT);
-}
-
-static double up(const struct axes *a, double y)
-{
-    const double part = (y - a->y0) / (a->y1 - a->y0);
-    return HEIGHT - BOTTOM - fmin(fmax(part, 0), 1) * (HEIGHT - TOP - BOTTOM);
-}
-
-static void draw_axes(FILE *to, const struct axes *a, const char *name)
-{
-    const double tx = tick_of(a->x1 - a->x0), ty = tick_of(a->y1 - a->y0);
-
-    for (double y = a->y0; y <= a->y1 * (1 + 1e-9); y += ty)
-        fprintf(to,
-                "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" "
-                "text-anchor=\"end\">%.3g</text>",
-                LEFT, up(a, y), WIDTH - RIGHT, LEFT - 6, up(a, y) + 4, y);
-    for (double x = a->x0; x <= a->x1 * (1 + 1e-9); x += tx)
-        fprintf(to, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.4g</text>", across(a, x),
-                HEIGHT - BOTTOM + 16, x);
-    fprintf(to, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>", WIDTH - RIGHT, HEIGHT - 6,
-            name);
-}
-
-static void draw_line(FILE *to, const struct axes *a, const struct page_curve *c, int colour)
-{
-    int pen = 0;
-
-    fprintf(to, "<path class=\"curve s%d\" d=\"", colour);
-    for (int i = 0; i < c->n; i++) {
-        if (!isfinite(c->y[i])) {
-            pen = 0;
-            continue;
-        }
-        fprintf(to, "%c%.1f %.1f", pen ? 'L' : 'M', across(a, c->x[i]), up(a, c->y[i]));
-        pen = 1;
-    }
-    fputs("\"/>", to);
-}
-
-static void draw_dots(FILE *to, const struct axes *a, const struct page_curve *c, int colour)
-{
-    for (int i = 0; i < c->n; i++)
-        if (isfinite(c->y[i]))
-            fprintf(to, "<circle class=\"c%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>", colour,
-                    across(a, c->x[i]), up(a, c->y[i]));
+    plot_curve(p, f->of(r), look, PLOT_CURVE, points);
+    for (int i = 0; i < dots->n; i += (dots->n + points - 1) / points)
+        if (isfinite(dots->y[i]))
+            plot_dot(p, plot_x(p, dots->x[i]), plot_y(p, dots->y[i]), look);
+    if (r->diverged && f->of == loss_of)
+        plot_diverged(p, f->of(r), look);
 }
 
 static void draw(FILE *to, const struct page_dump *d, const struct page_group *g,
                  const struct figure *f)
 {
-    struct axes a = {0, 1, f->y0, f->y1 > 0 ? f->y1 : 1e-30};
-    int shown = 0, points = 0;
+    struct plot_span x = PLOT_NONE, y = PLOT_NONE;
+    int shown = 0, points = 0, curves = 0;
 
-    for (int k = 0; k < g->n; k++)
-        if (d->trial[g->trial[k]].run) {
-            points += f->of(d->trial[g->trial[k]].run)->n;
-            widen_by(&a, f->of(d->trial[g->trial[k]].run), f->y1 > 0);
-            widen_by(&a, f->dots(d->trial[g->trial[k]].run), f->y1 > 0);
-        }
-    if (!points)
-        return;
-    fprintf(to, "<figure><svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">",
-            WIDTH, HEIGHT, f->title);
-    draw_axes(to, &a, f->across);
-    for (int k = 0; k < g->n && shown < MAX_CURVES; k++) {
+    for (int k = 0; k < g->n; k++) {
         const struct page_run *r = d->trial[g->trial[k]].run;
         if (!r)
             continue;
-        draw_line(to, &a, f->of(r), shown % COLOURS);
-        draw_dots(to, &a, f->dots(r), shown % COLOURS);
-        shown++;
+        points += f->of(r)->n;
+        plot_see_curve(&x, &y, f->of(r));
+        plot_see_curve(&x, &y, f->dots(r));
+        curves++;
     }
-    fprintf(to, "</svg><figcaption>%s</figcaption></figure>\n", f->title);
+    if (!points)
+        return;
+    struct plot p = {to, plot_axis(&x, 0, f->across), plot_axis(&y, 0, NULL), PLOT_HEIGHT, 0};
+    p.x.from = 0;
+    if (f->y1 > 0)
+        p.y = (struct plot_axis){.from = f->y0, .to = f->y1};
+    curves = curves < MAX_CURVES ? curves : MAX_CURVES;
+    plot_begin(&p, f->title);
+    for (int k = 0; k < g->n && shown < MAX_CURVES; k++) {
+        const struct page_run *r = d->trial[g->trial[k]].run;
+        if (r)
+            draw_run(&p, f, r, look_of(d, g, k, shown++), points_of(curves));
+    }
+    plot_caption(&p, f->title);
+    plot_end(&p);
 }
 
 /* ---- the table ---- */
@@ -173,10 +140,8 @@ static void legend(FILE *to, const struct page_dump *d, const struct page_group 
         const struct page_trial *t = &d->trial[g->trial[k]];
         if (!t->run)
             continue;
-        fprintf(to,
-                "<span><svg class=\"key\" viewBox=\"0 0 10 10\"><rect class=\"c%d\" width=\"10\" "
-                "height=\"10\"/></svg> ",
-                shown++ % COLOURS);
+        fputs("<span>", to);
+        plot_key(to, look_of(d, g, k, shown++));
         fprintf(to, "%d", t->number);
         for (int v = 0; v < g->n_varying; v++) {
             const char *value = page_setting(t, g->varying[v]);
@@ -283,30 +248,42 @@ static void numbers(FILE *to, const struct page_dump *d, const struct page_group
     fputs("</details>\n", to);
 }
 
+static void group(FILE *to, const struct page_dump *d, const struct page_group *g, int *left)
+{
+    legend(to, d, g);
+    fputs("<div class=\"figures\">\n", to);
+    for (int k = 0; k < (int)COUNT(figures); k++)
+        draw(to, d, g, &figures[k]);
+    fputs("</div>\n", to);
+    table(to, d, g, left);
+    numbers(to, d, g, left);
+}
+
 static int write(FILE *to, const struct page_dump *d)
 {
-    int left = MAX_ROWS;
+    int left = MAX_ROWS, all = 0;
 
+    for (int i = 0; i < d->n; i++)
+        all += d->trial[i].run != NULL;
     fputs("<p class=\"note\">The test is of the last weights, on data that neither training nor "
           "validation has seen. "
           "Learned at: the update of the first of the validations running that reached the "
           "target.</p>\n",
           to);
+    if (all > FEW_RUNS)
+        fprintf(to, "<details><summary>Each of %d runs by itself</summary>\n", all);
     for (int i = 0; i < d->n_groups; i++) {
         const struct page_group *g = &d->group[i];
         int any = 0;
         for (int k = 0; k < g->n; k++)
-            any |= d->trial[g->trial[k]].run != NULL;
+            any += d->trial[g->trial[k]].run != NULL;
         if (!any)
             continue;
-        legend(to, d, g);
-        fputs("<div class=\"figures\">\n", to);
-        for (int k = 0; k < (int)COUNT(figures); k++)
-            draw(to, d, g, &figures[k]);
-        fputs("</div>\n", to);
-        table(to, d, g, &left);
-        numbers(to, d, g, &left);
+        group(to, d, g, &left);
+        page_more(to, any - MAX_CURVES, "curves");
     }
+    if (all > FEW_RUNS)
+        fputs("</details>\n", to);
     return 0;
 }
 

@@ -9,7 +9,7 @@
 
 /* In their order on the page. */
 static const struct page_section *const sections[] = {
-    &page_learning, &page_verdicts, &page_compared, &page_times,
+    &page_ablation, &page_learning, &page_verdicts, &page_compared, &page_times,
     &page_roofline, &page_ladders,  &page_skipped,  &page_plan};
 
 void page_trial_begin(FILE *to, const struct page_group *g, const struct page_trial *t, int open,
@@ -42,6 +42,12 @@ int page_take(FILE *to, int *left)
 {
     enum { MAX_BYTES = 1900000 };
     return *left > 0 && ftell(to) < MAX_BYTES ? (*left)--, 1 : 0;
+}
+
+int page_has_space(FILE *to)
+{
+    enum { MAX_BYTES = 1400000 };
+    return ftell(to) < MAX_BYTES;
 }
 
 void page_more(FILE *to, int64_t n, const char *what)

@@ -21,8 +21,8 @@ struct page_section {
     int (*has)(const struct page_dump *d);             /* is there anything to show? */
     int (*write)(FILE *to, const struct page_dump *d); /* nonzero after err_set() */
 };
-extern const struct page_section page_learning, page_plan, page_verdicts, page_compared, page_times,
-    page_roofline, page_ladders, page_skipped;
+extern const struct page_section page_ablation, page_learning, page_plan, page_verdicts,
+    page_compared, page_times, page_roofline, page_ladders, page_skipped;
 
 /* Begins what can be folded away on a trial, with what tells it from the others of its operation,
  * "Trial 3 steps=128 dtype=bf16", and a note on it beside; NULL: none. */
@@ -30,6 +30,8 @@ void page_trial_begin(FILE *to, const struct page_group *g, const struct page_tr
                       const char *note);
 /* Takes one of the rows that a section may write; 0: none is left, or the page has its length. */
 int page_take(FILE *to, int *left);
+/* Is there space for another figure? */
+int page_has_space(FILE *to);
 /* "N further ...", unless N is 0. */
 void page_more(FILE *to, int64_t n, const char *what);
 

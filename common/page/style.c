@@ -7,13 +7,17 @@
 #define LIGHT                                                                                      \
     "--paper:#fff;--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--fill:#f3f5f7;"                     \
     "--good:#1a6e35;--bad:#b3151c;--unsure:#7d5000;--over:#f6d9da;--bar1:#3b74b8;--bar2:#7a5fb0;"  \
-    "--mark:#1b1f24;--roof:#1b1f24;--c0:#2f6db5;--c1:#b3501a;--c2:#2b7d4f;--c3:#8a3fa0;"           \
-    "--c4:#a07400;--c5:#12808a;--c6:#b0306a;--c7:#5d6570"
+    "--mark:#1b1f24;--roof:#1b1f24;--c0:#40128f;--c1:#b67a28;--c2:#1a735b;--c3:#88160c;"           \
+    "--c4:#449ed7;--c5:#763f82;--c6:#526ee3;--c7:#3b182a;"                                         \
+    "--h0:#eff4fa;--h1:#d2dfed;--h2:#b6cadf;--h3:#9bb5d1;--h4:#80a1c4;--h5:#658db6;--h6:#4a79a8;-" \
+    "-h7:#2e659a;--h8:#07518c;--h9:#003d7d;--onheat:#fff"
 #define DARK                                                                                       \
     "--paper:#14171b;--ink:#e4e8ec;--soft:#a0a9b2;--line:#3a4149;--fill:#1e2328;"                  \
     "--good:#6cc585;--bad:#ff8d88;--unsure:#e0b050;--over:#4a2426;--bar1:#6ba3e0;--bar2:#ab92dc;"  \
-    "--mark:#fff;--roof:#e4e8ec;--c0:#6fa8ea;--c1:#ee935c;--c2:#62c08c;--c3:#cf8fe2;"              \
-    "--c4:#dcb13f;--c5:#52c3cd;--c6:#f07fae;--c7:#a9b2bc"
+    "--mark:#fff;--roof:#e4e8ec;--c0:#91d0fd;--c1:#c0532a;--c2:#a5c20b;--c3:#9b7997;"              \
+    "--c4:#71f2db;--c5:#1997fc;--c6:#9da87e;--c7:#d3fea8;"                                         \
+    "--h0:#1e2830;--h1:#2b3945;--h2:#394b5b;--h3:#475f73;--h4:#56728b;--h5:#6587a4;--h6:#759cbe;-" \
+    "-h7:#84b2d9;--h8:#95c8f4;--h9:#a5deff;--onheat:#14171b"
 
 const char page_style[] =
     ":root{color-scheme:light dark;" LIGHT "}\n"
@@ -82,12 +86,28 @@ const char page_style[] =
     ".c4{fill:var(--c4)}.c5{fill:var(--c5)}.c6{fill:var(--c6)}.c7{fill:var(--c7)}\n"
     ".legend span{display:inline-block;margin-right:1rem}\n"
     ".key{display:inline-block;width:.7rem;height:.7rem}\n"
-    ".figures{display:flex;flex-wrap:wrap;gap:.5rem 1.5rem}figure{margin:0;flex:1 1 "
-    "22rem;max-width:30rem}"
+    ".figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,22rem),1fr));"
+    "gap:.75rem 1.5rem;align-items:start}figure{margin:0;min-width:0;max-width:34rem}\n"
     "figcaption{color:var(--soft);font-size:.85rem}.plot{width:100%;height:auto}\n"
     ".curve{fill:none;stroke-width:1.5}.grid{stroke:var(--line)}\n"
     ".s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}"
     ".s4{stroke:var(--c4)}.s5{stroke:var(--c5)}.s6{stroke:var(--c6)}.s7{stroke:var(--c7)}\n"
+    ".key.line{width:1.6rem;height:.8rem;vertical-align:-.1rem}\n"
+    ".plot .axis{stroke:var(--soft);fill:none}.plot .of{fill:var(--soft)}\n"
+    ".thin{stroke-width:1;stroke-opacity:.35}.faint{stroke-opacity:.08}.thick{stroke-width:2.5}\n"
+    ".d1{stroke-dasharray:7 4}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:9 3 2 3}\n"
+    ".band{fill-opacity:.16}.plot circle{fill-opacity:.55}\n"
+    ".mark{stroke:var(--paper);stroke-width:1}.hollow{fill:var(--paper);stroke-width:1.75}\n"
+    ".plot .whisker{fill:none;stroke-width:1.75}.cross{fill:none;stroke-width:2}\n"
+    ".level{fill:none;stroke:var(--soft);stroke-dasharray:3 3}\n"
+    "figure details{font-size:.85rem}figure table{font-size:.78rem}figure th,figure "
+    "td{padding:.15rem .4rem}figure .wide{max-height:20rem;overflow:auto}\n"
+    ".heat th{white-space:normal}.heat td{border:1px solid var(--paper)}.heat "
+    "td.n{text-align:center;min-width:4rem}\n"
+    ".h0{background:var(--h0)}.h1{background:var(--h1)}.h2{background:var(--h2)}"
+    ".h3{background:var(--h3)}.h4{background:var(--h4)}.h5{background:var(--h5)}"
+    ".h6{background:var(--h6)}.h7{background:var(--h7)}.h8{background:var(--h8)}"
+    ".h9{background:var(--h9)}.h6,.h7,.h8,.h9{color:var(--onheat)}.h5{color:#14171b}\n"
     "@media(max-width:40rem){body{padding:1rem .8rem 3rem;font-size:14px}"
     ".facts{grid-template-columns:minmax(0,1fr);gap:0}.facts dd{margin-bottom:.4rem}"
     ".strip,.bar{width:10rem}details>.wide{margin-left:0}}\n"

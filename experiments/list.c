@@ -167,12 +167,21 @@ static void list_op(FILE *to, const struct op *o)
     list_kernels(to, o);
 }
 
-static void list_keys(FILE *to, const char *section, const struct plan_key *k)
+static int is_of_training(const struct plan_key *k)
+{
+    static const char of[] = "of measure = train: ";
+    return strncmp(k->help, of, sizeof of - 1) == 0;
+}
+
+/* Those of training alone, or the others. */
+static void list_keys(FILE *to, const char *section, const struct plan_key *k, int of_training)
 {
     char initial[64];
 
     fprintf(to, "%s\n", section);
     for (; k->name; k++) {
+        if (is_of_training(k) != of_training)
+            continue;
         snprintf(initial, sizeof initial, k->initial ? "[%s]" : "%s", k->initial ? k->initial : "");
         fprintf(to, "    %-12s %-34s %s\n", k->name, initial, k->help);
     }
@@ -272,6 +281,9 @@ static int list_training(FILE *to)
         fprintf(to, "  and of mixer = %s\n", name);
         list_own(to, cell_op(name), mixer, 1);
     }
+    fputc('\n', to);
+    list_keys(to, "and, besides those of every measure, [experiment]", experiment_keys, 1);
+    list_keys(to, "[trial], or the section in which it belongs", trial_keys, 1);
     return 0;
 }
 
@@ -299,9 +311,9 @@ int list(FILE *to, const char *name)
     for (int i = 0; i < N_OPS; i++)
         fprintf(to, "%-14s %s\n", ops[i]->name, ops[i]->formula);
     fputs("run-ablation --list NAME shows one: parameters, tensors, cost, kernels\n\n", to);
-    list_keys(to, "[experiment]", experiment_keys);
-    fputs("run-ablation --list train shows the keys of [trial] with measure = train\n\n", to);
-    list_keys(to, "[trial]: op, the operation's parameters, and", trial_keys);
+    list_keys(to, "[experiment]", experiment_keys, 0);
+    fputs("run-ablation --list train shows the keys of measure = train\n\n", to);
+    list_keys(to, "[trial]: op, the operation's parameters, and", trial_keys, 0);
     fputs("An item of a list in [trial] may be a range: 11 .. 26, 64:4096 x2,\n"
           "1000:60000 random 20\n",
           to);

@@ -77,7 +77,8 @@ if "$PYTHON" -c 'import h5py' 2>err; then
     for task in parity counter word copy mqar bytes; do
         line=
         [ $task = bytes ] && line="file = $srcdir/README.md"
-        [ $task = mqar ] && line="vocabulary = 32"
+        [ $task = mqar ] && line="pairs = 1
+vocabulary = 32"
         [ $task = counter ] && line="supervise = last"
         for backend in ref32 ref64 $gpus; do
             run_on $backend $task "$line" || cat err
@@ -111,6 +112,8 @@ does "nor has it learned" 0 "^1	[a-z0-9_]*	test	[0-9]*	nan	0	0	0	" "$run" --tsv 
 does "parity.ini is a plan" 0 "^6	train .* section=\|^6	train " "$run" -n "$srcdir/experiments/parity.ini"
 does "a line pastes back" 0 "^1	train " "$run" -n -t "`"$run" -n "$srcdir/experiments/parity.ini" 2>err | sed -n 's/^1	//p'`"
 does "the keys are listed" 0 "^    updates  *1 to " "$run" --list train
+cp out keys
+does "those of an ablation, too" 0 "^    confirm .*seeds of further runs" cat keys
 does "and a mixer's" 0 "and of mixer = dual_memory" "$run" --list train
 does "a plan that is there already" 0 "1 run, 0 diverged\|0 runs" "$run" --resume -t "train mixer=e74 $small task=word save=final seed=5" -o same1.h5
 

@@ -242,7 +242,8 @@ const struct plan_key experiment_keys[] = {
      "of measure = train: what models are made equal by: parameters, state, flops; or none",
      INTO(experiment, match, set_choice), .names = match_names},
     {"reference", ONE, NULL,
-     "of match: the variant, or the [model] of one, that others are made equal to; default: "
+     "of measure = train: of match, the variant, or the [model] of one, that others are made equal "
+     "to; default: "
      "baseline",
      INTO(experiment, reference, set_text)},
     {"compress", ONE, "1", "gzip level of its tensors, 0 to 9",

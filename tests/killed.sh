@@ -209,6 +209,38 @@ does "a damaged one" 0 "left.state/0001: is damaged or cut off: .*; the run" "$r
 gone left
 same "a damaged one: the same datasets" whole.h5 left.h5
 
+# ---- runs that confirm ----
+
+sed -e 's/^lr.*/lr = 1e-3\nseed = 1\nconfirm = 2/; s/^updates.*/updates = 20000/; s/^model = z, none/model = none/' -e '/^.model z/,/^width/d' \
+    -e '/^.task words/,/^length/d' -e 's/^task = bits, words/task = bits/' four.ini >confirm.ini
+sed 's/^lr.*/lr = 1e-1/' confirm.ini >rate.ini
+"$run" -o best.h5 confirm.ini >out 2>err &
+child=$!
+i=0
+while [ $i -lt 600 ] && [ ! -s best.state/0002 ] && kill -0 $child 2>/dev/null; do
+    sleep 0.05
+    i=$((i + 1))
+done
+kill -INT $child
+wait $child
+[ -s best.state/0002 ]
+ok $? "a run that confirms has a checkpoint"
+rm -f best.h5.part
+does "which is not taken at another rate" 4 "best.state/0002: is of another line" "$run" --resume -o best.h5 rate.ini
+
+# ---- side by side ----
+
+# Each writes its first checkpoint as soon as it can: none is lost.
+lost=0
+i=0
+while [ $i -lt 10 ]; do
+    OMP_NUM_THREADS=4 "$run" --force -o race.h5 four.ini >out 2>err
+    grep -q "cannot be written" out err && lost=$((lost + 1)) && cp err lost.err
+    i=$((i + 1))
+done
+[ $lost = 0 ]
+ok $? "no checkpoint of runs side by side is lost"
+
 # ---- a full disk ----
 
 # A limit of what a file may have is a full disk: in blocks of 512 bytes.

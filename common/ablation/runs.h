@@ -15,8 +15,8 @@ struct run_test {
 };
 
 struct stored_run {
-    int trial; /* from 0 */
-    char variant[RUN_NAME], task[RUN_NAME];
+    int trial;                              /* from 0 */
+    char variant[RUN_NAME], task[RUN_NAME]; /* as the file has them: to be made printable */
     double rate;
     uint64_t seed;
     int confirms; /* it was made at the best rate of a search */

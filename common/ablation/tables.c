@@ -317,10 +317,14 @@ void ablation_csv(const struct ablation_table *t, FILE *to)
                 fputc(',', to);
             if (c->kind == 's')
                 csv_text(*(const char *const *)at, to);
+            else if (c->kind == 'i' && strcmp(c->name, "seed") == 0)
+                fprintf(to, "%" PRIu64, *(const uint64_t *)at);
+            else if (c->kind == 'i' && *(const int64_t *)at < 0 && strcmp(c->name, "at_end") != 0)
+                continue; /* not known */
             else if (c->kind == 'i')
                 fprintf(to, "%" PRId64, *(const int64_t *)at);
             else if (!isnan(*(const double *)at))
-                fprintf(to, "%.9g", *(const double *)at);
+                fprintf(to, "%.17g", *(const double *)at);
         }
         fputc('\n', to);
     }

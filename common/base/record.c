@@ -243,8 +243,12 @@ static FILE *open_new(const struct record *r)
     char name[RECORD_NAME + 8], folder[RECORD_NAME];
     FILE *f = fopen(with(r, ".new", name), "wbe");
 
-    if (!f && errno == ENOENT && !mkdir(file_folder(r->name, folder, sizeof folder), 0777))
-        f = fopen(name, "wbe");
+    /* Another thread may make the folder, or remove it because it is empty, between these. */
+    for (int tries = 0; !f && errno == ENOENT && tries < 100; tries++)
+        if (!mkdir(file_folder(r->name, folder, sizeof folder), 0777) || errno == EEXIST)
+            f = fopen(name, "wbe");
+        else
+            break;
     return f;
 }
 

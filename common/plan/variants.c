@@ -192,6 +192,17 @@ static void check_baseline(struct plan *p, const struct ini_entry *e)
         plan_fault(p, e->line, "baseline = %s: %s", x->baseline, err_text());
 }
 
+/* In either direction, in "a : b, c : d". */
+static int has_pair(const char *pairs, const struct variant_pair *pair)
+{
+    char all[4096], either[2][300];
+
+    snprintf(all, sizeof all, ", %s,", pairs);
+    snprintf(either[0], sizeof either[0], ", %s : %s,", pair->a, pair->b);
+    snprintf(either[1], sizeof either[1], ", %s : %s,", pair->b, pair->a);
+    return strstr(all, either[0]) || strstr(all, either[1]);
+}
+
 static void check_pairs(struct plan *p, const struct ini_entry *e)
 {
     const char *at = p->x->compare;
@@ -199,8 +210,13 @@ static void check_pairs(struct plan *p, const struct ini_entry *e)
     struct variant_pair pair = {.a = NULL};
     int more;
 
-    while ((more = variants_pair(p->x, &at, &pair)) > 0)
+    while ((more = variants_pair(p->x, &at, &pair)) > 0) {
+        if (has_pair(pairs, &pair)) {
+            plan_fault(p, e->line, "compare: %s : %s is there twice", pair.a, pair.b);
+            return;
+        }
         append(pairs, sizeof pairs, "%s%s : %s", *pairs ? ", " : "", pair.a, pair.b);
+    }
     if (more < 0)
         plan_fault(p, e->line, "compare: %s", err_text());
     else if (strlen(pairs) >= sizeof p->x->compare)
@@ -221,6 +237,9 @@ void variants_check(struct plan *p, const struct ini *ini)
         if (e && (p->x->measure != MEASURE_TRAIN || !p->file))
             plan_fault(p, e->line, "%s: only an ini of measure = train compares variants", e->key);
     }
+    for (int i = 0; p->x->measure == MEASURE_TRAIN && !p->file && i < p->x->n; i++)
+        if (cell_waits(&p->x->trial[i].call))
+            plan_fault(p, 0, "lr = " BEST_RATE ": no search has found it; give a rate");
     if (p->x->measure != MEASURE_TRAIN || !p->file || p->n_faults > 0)
         return;
     check_cells(p);

@@ -26,9 +26,11 @@ static void count_cell(struct row *to, double x)
     row_add(to, "%s", text);
 }
 
-static void value_cell(struct row *to, const struct test_of *t)
+static void value_cell(struct row *to, const struct test_of *t, int n)
 {
-    if (t)
+    if (t && n == 1)
+        row_add(to, "%.3f", t->value);
+    else if (t)
         row_add(to, "%.3f [%.3f %.3f]", t->value, t->interval.bca.low, t->interval.bca.high);
     else
         row_add(to, "-");
@@ -119,10 +121,10 @@ static void columns(const struct stored_ablation *s, const struct shape *f, stru
     if (rates_matter(a, f))
         table_add(t, "lr", 8, NUMBER, 4);
     snprintf(at, sizeof at, "at %lld", (long long)f->length);
-    table_add(t, at, 20, WORDS, 0);
+    table_add(t, at, 19, NUMBER, 0);
     snprintf(at, sizeof at, "at %lld", (long long)f->longest);
     if (f->longest > f->length)
-        table_add(t, at, 20, WORDS, 0);
+        table_add(t, at, 19, NUMBER, 0);
     table_add(t, "solved", 7, NUMBER, 5);
     if (f->longest > f->length)
         table_add(t, "holds", 7, NUMBER, 6);
@@ -163,9 +165,9 @@ static void cells(const struct stored_ablation *s, const struct shape *f, int i,
     if (rates_matter(a, f))
         row_add(to, c->best < 0 ? "-" : "%.3g%s", c->best < 0 ? 0 : c->rate[c->best].rate,
                 c->at_end ? "!" : "");
-    value_cell(to, test_at(c, f->length));
+    value_cell(to, test_at(c, f->length), c->n);
     if (f->longest > f->length)
-        value_cell(to, test_at(c, f->longest));
+        value_cell(to, test_at(c, f->longest), c->n);
     share_cell(to, c->n ? c->solved : -1, c->n);
     if (f->longest > f->length)
         share_cell(to, c->n ? c->holds : -1, c->n);
@@ -259,9 +261,14 @@ static void pairs(const struct screen *s, const struct ablation *a)
         if (p->word == NOT_CLAIMED)
             continue;
         verdict_text(p, text);
-        say(s, 0, "%s  %s against %s at %lld: %+.3f [%.3f %.3f] of %d seeds: %s",
-            a->cell[p->a].task, a->cell[p->a].variant, a->cell[p->b].variant, (long long)p->length,
-            p->difference, p->interval.bca.low, p->interval.bca.high, p->n, text);
+        if (!p->n)
+            say(s, 0, "%s  %s against %s: no seed is common to both", a->cell[p->a].task,
+                a->cell[p->a].variant, a->cell[p->b].variant);
+        else
+            say(s, 0, "%s  %s against %s at %lld: %+.3f [%.3f %.3f] of %d seeds: %s",
+                a->cell[p->a].task, a->cell[p->a].variant, a->cell[p->b].variant,
+                (long long)p->length, p->difference, p->interval.bca.low, p->interval.bca.high,
+                p->n, text);
     }
 }
 

@@ -43,6 +43,8 @@ struct team {
     struct worker *worker;
     int n, over, threads; /* OpenMP's, of each */
     volatile int stop;
+    int lost;       /* ended() was nonzero: nothing more is told to it */
+    char why[1024]; /* and err_text() then */
     pthread_mutex_t lock;
     pthread_cond_t given, ended;
 };
@@ -159,8 +161,10 @@ static int take_ended(struct team *team)
         pthread_mutex_unlock(&team->lock);
         if (w->e)
             err_set("%s", w->why);
-        if (team->b->ended(w->trial, w->e, &w->r, team->b->data))
-            e = -1;
+        if (!team->lost && team->b->ended(w->trial, w->e, &w->r, team->b->data)) {
+            snprintf(team->why, sizeof team->why, "%s", err_text());
+            e = team->lost = 1;
+        }
         result_free(&w->r);
         pthread_mutex_lock(&team->lock);
         w->trial = NONE;
@@ -240,6 +244,8 @@ int beside_run(const struct beside *b)
         pthread_join(team.worker[i].thread, NULL);
         close_contexts(&team.worker[i].contexts);
     }
+    if (team.lost)
+        err_set("%s", team.why);
     pthread_cond_destroy(&team.ended);
     pthread_cond_destroy(&team.given);
     pthread_mutex_destroy(&team.lock);

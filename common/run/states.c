@@ -9,6 +9,7 @@
 
 #include "common/base/err.h"
 #include "common/run/states.h"
+#include "common/train/cell.h"
 #include "common/run/train_trial.h"
 
 enum { DIGITS = 4, FILE_NAME = sizeof((struct checkpoints *)0)->file };
@@ -126,6 +127,8 @@ void states_clear(const struct experiment *x)
 
 int states_refused(const struct experiment *x, int i)
 {
+    if (cell_waits(&x->trial[i].call))
+        return 0; /* the run itself asks, when its rate is known */
     struct checkpoints *c = malloc(sizeof *c);
     int e = !c ? err_set("no memory for a checkpoint")
                : training_checkpoints(x, &x->trial[i], NULL, c) || checkpoint_refused(c);

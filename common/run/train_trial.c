@@ -42,7 +42,9 @@ int training_checkpoints(const struct experiment *x, const struct trial *t, cons
     *to = (struct checkpoints){.use = s->use, .say = s->say, .data = s->data};
     states_file(s, t->number, to->file);
     snprintf(of->plan, sizeof of->plan, "%s", x->name);
-    snprintf(of->line, sizeof of->line, "%s", t->text);
+    snprintf(of->seed, sizeof of->seed, "%llu", (unsigned long long)x->seed);
+    if (training_line(t, of->line)) /* with the rate that a search has found */
+        return -1;
     snprintf(of->backend, sizeof of->backend, "%s", on->name);
     snprintf(of->device, sizeof of->device, "%s",
              on->machine->device.name(context_of(x->contexts, on)));

@@ -198,20 +198,33 @@ static double least_of_alike(const double *d, int n)
     return fabs(sum_of(d, n)) - size * n * 0x1p-52;
 }
 
+static double signed_sum(const double *d, int n, uint64_t minus)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += minus >> i & 1 ? -d[i] : d[i];
+    return sum;
+}
+
 static double all_signs(const double *d, int n)
 {
+    enum { LOW = SIGNS_EXACT / 2 };
     const double least = least_of_alike(d, n);
+    const int low =
+        n - 1 < LOW ? n - 1
+                    : LOW; /* the other half of all ways has the same sums with the other sign */
+    const uint64_t lows = (uint64_t)1 << low, highs = (uint64_t)1 << (n - 1 - low);
+    double sum[1 << LOW];
     uint64_t as_far = 0;
-    const uint64_t ways = (uint64_t)1
-                          << (n - 1); /* the other half has the same sums with the other sign */
 
-    for (uint64_t way = 0; way < ways; way++) {
-        double sum = d[n - 1];
-        for (int i = 0; i < n - 1; i++)
-            sum += way >> i & 1 ? -d[i] : d[i];
-        as_far += fabs(sum) >= least;
+    for (uint64_t way = 0; way < lows; way++)
+        sum[way] = signed_sum(d, low, way);
+    for (uint64_t way = 0; way < highs; way++) {
+        const double high = d[n - 1] + signed_sum(d + low, n - 1 - low, way);
+        for (uint64_t i = 0; i < lows; i++)
+            as_far += fabs(high + sum[i]) >= least;
     }
-    return (double)as_far / (double)ways;
+    return (double)as_far / (double)(lows * highs);
 }
 
 static double drawn_signs(const double *d, int n, uint64_t seed)

@@ -8,7 +8,6 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/h5.h"
-#include "common/base/quote.h"
 #include "common/store/header.h"
 #include "common/store/read_runs.h"
 
@@ -18,7 +17,7 @@ static int get_name(hid_t at, const char *name, char to[RUN_NAME])
 {
     char *text = H5Aexists(at, name) > 0 ? h5_get_text(at, name) : NULL;
 
-    quote_bytes(text ? text : "", text ? strlen(text) : 0, to, RUN_NAME);
+    snprintf(to, RUN_NAME, "%s", text ? text : "");
     free(text);
     return 0;
 }

@@ -35,6 +35,7 @@ static void pass_of(struct record *k, struct checkpoint_of *o)
     pass_format(k);
     record_text(k, o->plan, sizeof o->plan);
     record_text(k, o->line, sizeof o->line);
+    record_text(k, o->seed, sizeof o->seed);
     record_text(k, o->backend, sizeof o->backend);
     record_text(k, o->device, sizeof o->device);
     record_text(k, o->build, sizeof o->build);
@@ -95,11 +96,10 @@ struct difference {
 static void compare(const struct checkpoint_of *there, const struct checkpoint_of *here,
                     char words[CHECKPOINT_TEXT], struct difference *first)
 {
-    const struct difference of[] = {{"plan", there->plan, here->plan},
-                                    {"line", there->line, here->line},
-                                    {"backend", there->backend, here->backend},
-                                    {"device", there->device, here->device},
-                                    {"build", there->build, here->build}};
+    const struct difference of[] = {
+        {"plan", there->plan, here->plan},       {"line", there->line, here->line},
+        {"seed", there->seed, here->seed},       {"backend", there->backend, here->backend},
+        {"device", there->device, here->device}, {"build", there->build, here->build}};
 
     *words = 0;
     *first = (struct difference){NULL, NULL, NULL};

@@ -17,6 +17,13 @@ const char *const comparison_words[] = {
     [BETTER] = "better", [WORSE] = "worse",
     [EQUAL] = "equal",   [TOO_FEW_SEEDS] = "too few seeds"};
 
+void comparison_text(const struct compared_pair *p, char text[COMPARISON_TEXT])
+{
+    snprintf(text, COMPARISON_TEXT, "%s", comparison_words[p->word]);
+    if (p->word == BETTER || p->word == WORSE)
+        append(text, COMPARISON_TEXT, p->adjusted < 0.0005 ? ", p %.1e" : ", p %.3f", p->adjusted);
+}
+
 /* ---- values ---- */
 
 double run_value(const struct stored_run *r, const struct run_test *t)
@@ -290,13 +297,12 @@ static int differences(const struct ablation *a, const struct compared_pair *p, 
     return n;
 }
 
-/* The place of a length among a cell's tests, or -1. */
-static int test_at(const struct ablated_cell *c, int64_t length)
+const struct test_of *ablated_test_at(const struct ablated_cell *c, int64_t length)
 {
     for (int k = 0; k < c->n_tests; k++)
         if (c->test[k].length == length)
-            return k;
-    return -1;
+            return &c->test[k];
+    return NULL;
 }
 
 /* The longest that both have. */
@@ -304,7 +310,7 @@ static int64_t longest_of(const struct ablated_cell *x, const struct ablated_cel
 {
     int64_t most = 0;
     for (int k = 0; k < x->n_tests; k++)
-        if (x->test[k].length > most && test_at(y, x->test[k].length) >= 0)
+        if (x->test[k].length > most && ablated_test_at(y, x->test[k].length))
             most = x->test[k].length;
     return most;
 }
@@ -316,7 +322,8 @@ static int compare(const struct ablation_how *how, struct ablation *a, struct co
     int e = d ? 0 : err_set("no memory for %d differences", x->n);
 
     if (!e)
-        p->n = differences(a, p, test_at(x, p->length), test_at(y, p->length), d);
+        p->n = differences(a, p, (int)(ablated_test_at(x, p->length) - x->test),
+                           (int)(ablated_test_at(y, p->length) - y->test), d);
     p->p = p->adjusted = p->difference = NAN;
     if (!e && p->n) {
         const uint64_t seed = seed_of(how->seed, x->variant, y->variant, x->task, p->length);
@@ -348,7 +355,8 @@ static int add_pairs(struct ablation *a, int x, int y)
     int e = 0;
 
     for (int k = 0; !e && k < c->n_tests; k++)
-        if (test_at(&a->cell[y], c->test[k].length) >= 0 && test_at(c, c->test[k].length) == k)
+        if (ablated_test_at(&a->cell[y], c->test[k].length) &&
+            ablated_test_at(c, c->test[k].length) == &c->test[k])
             e = add_pair(a, x, y, c->test[k].length, c->test[k].length == most);
     return e;
 }
@@ -474,6 +482,19 @@ int ablation_of(const struct runs *r, const struct ablation_how *how, struct abl
         e = choose_rate(r, c) || take_results(r, c) || sum_up(r, how, c);
     }
     return e || compare_all(how, to) ? -1 : 0;
+}
+
+struct ablated_task ablated_task_of(const struct ablation *a, int from)
+{
+    struct ablated_task t = {.from = from, .to = from};
+
+    while (t.to < a->n_cells && strcmp(a->cell[t.to].task, a->cell[from].task) == 0) {
+        const struct ablated_cell *c = &a->cell[t.to++];
+        for (int k = 0; k < c->n_tests; k++)
+            t.longest = c->test[k].length > t.longest ? c->test[k].length : t.longest;
+        t.length = c->n_tests && !t.length ? c->test[0].length : t.length;
+    }
+    return t;
 }
 
 void ablation_free(struct ablation *a)

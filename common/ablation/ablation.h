@@ -91,6 +91,21 @@ struct ablation_how {
     int intervals; /* of the cells; those of pairs are made in any case */
 };
 
+/* A verdict as it is shown: "worse, p 0.010". */
+enum { COMPARISON_TEXT = 80 };
+void comparison_text(const struct compared_pair *p, char text[COMPARISON_TEXT]);
+
+/* The test of a cell at a length; NULL: there is none. */
+const struct test_of *ablated_test_at(const struct ablated_cell *c, int64_t length);
+
+/* The cells of one task, from..to - 1; the training length, and that of the longest test. */
+struct ablated_task {
+    int from, to;
+    int64_t length, longest;
+};
+/* The one whose first cell is `from`. */
+struct ablated_task ablated_task_of(const struct ablation *a, int from);
+
 /* Nonzero after err_set(); ablation_free() in any case.  The runs must outlive it. */
 int ablation_of(const struct runs *r, const struct ablation_how *how, struct ablation *to);
 void ablation_free(struct ablation *a);

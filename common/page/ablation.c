@@ -20,33 +20,22 @@ static int has(const struct page_dump *d)
 
 /* ---- a task ---- */
 
-const struct test_of *ablation_test_at(const struct ablated_cell *c, int64_t length)
-{
-    for (int k = 0; k < c->n_tests; k++)
-        if (c->test[k].length == length)
-            return &c->test[k];
-    return NULL;
-}
-
 struct ablation_task ablation_task_of(const struct page_dump *d, int from)
 {
     const struct ablation *a = &d->ablation->ablation;
     const struct ablated_cell *first = &a->cell[from];
-    struct ablation_task t = {.d = d,
-                              .a = a,
-                              .name = first->task,
-                              .from = from,
-                              .to = from,
-                              .in_bits = first->in_bits,
-                              .figures = 1};
+    const struct ablated_task of = ablated_task_of(a, from);
+    const struct ablation_task t = {.d = d,
+                                    .a = a,
+                                    .name = first->task,
+                                    .from = of.from,
+                                    .to = of.to,
+                                    .length = of.length,
+                                    .longest = of.longest,
+                                    .in_bits = first->in_bits,
+                                    .chance = first->in_bits ? -log2(first->chance) : first->chance,
+                                    .figures = 1};
 
-    t.chance = first->in_bits ? -log2(first->chance) : first->chance;
-    while (t.to < a->n_cells && strcmp(a->cell[t.to].task, t.name) == 0) {
-        const struct ablated_cell *c = &a->cell[t.to++];
-        for (int k = 0; k < c->n_tests; k++)
-            t.longest = c->test[k].length > t.longest ? c->test[k].length : t.longest;
-        t.length = c->n_tests && !t.length ? c->test[0].length : t.length;
-    }
     return t;
 }
 
@@ -197,26 +186,16 @@ static void share_cell(FILE *to, int k, int n)
     html_value(to, text);
 }
 
-static void verdict_text(const struct compared_pair *p, char text[80])
-{
-    const int off = p->word == BETTER || p->word == WORSE;
-
-    snprintf(text, 80, "%s", comparison_words[p->word]);
-    if (off)
-        snprintf(text, 80, p->adjusted < 0.0005 ? "%s, p %.1e" : "%s, p %.3f",
-                 comparison_words[p->word], p->adjusted);
-}
-
 /* Of a cell against the baseline, which its pairs are of before those that are declared. */
 static void verdict_cell(FILE *to, const struct ablation_task *t, int cell)
 {
-    char text[80] = "–";
+    char text[COMPARISON_TEXT] = "–";
 
     for (int i = 0; i < t->a->n_pairs; i++) {
         const struct compared_pair *p = &t->a->pair[i];
         if (p->a == cell && p->word != NOT_CLAIMED &&
             strcmp(t->a->cell[p->b].variant, t->d->ablation->baseline) == 0)
-            verdict_text(p, text);
+            comparison_text(p, text);
     }
     html_cell(to, text);
 }
@@ -244,9 +223,9 @@ static void row(FILE *to, const struct ablation_task *t, const struct columns *h
         ablation_cell(to, c->state_bytes, 0);
     if (has->rates)
         rate_cell(to, c);
-    test_cell(to, ablation_test_at(c, t->length));
+    test_cell(to, ablated_test_at(c, t->length));
     if (has->longer)
-        test_cell(to, ablation_test_at(c, t->longest));
+        test_cell(to, ablated_test_at(c, t->longest));
     if (!t->in_bits)
         share_cell(to, c->solved, c->n);
     if (!t->in_bits && has->longer)
@@ -299,7 +278,7 @@ static void table(FILE *to, const struct ablation_task *t, int *left)
 
 static void pair_row(FILE *to, const struct ablation_task *t, const struct compared_pair *p)
 {
-    char text[80];
+    char text[COMPARISON_TEXT];
 
     ablation_row(to, &t->a->cell[p->a]);
     html_cell(to, t->a->cell[p->b].variant);
@@ -310,7 +289,7 @@ static void pair_row(FILE *to, const struct ablation_task *t, const struct compa
     ablation_cell(to, p->n ? p->interval.bca.high : NAN, 4);
     ablation_number(to, p->p);
     ablation_number(to, p->adjusted);
-    verdict_text(p, text);
+    comparison_text(p, text);
     html_cell(to, *text ? text : "–");
     fputs("</tr>\n", to);
 }

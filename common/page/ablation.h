@@ -22,8 +22,6 @@ struct ablation_task {
 
 /* The task whose first cell is `from`. */
 struct ablation_task ablation_task_of(const struct page_dump *d, int from);
-/* The test of a cell at a length; NULL: there is none. */
-const struct test_of *ablation_test_at(const struct ablated_cell *c, int64_t length);
 /* A result of a cell as the page knows it; NULL where the trial has no curves. */
 const struct page_run *ablation_run(const struct ablation_task *t, const struct ablated_cell *c,
                                     int k);

@@ -30,7 +30,7 @@ static const struct ablated_cell *cell_of(const struct ablation_task *t, int loo
 static void value(FILE *to, const struct ablation_task *t, int look, int longest)
 {
     const struct ablated_cell *c = cell_of(t, look);
-    const struct test_of *test = c ? ablation_test_at(c, longest ? t->longest : t->length) : NULL;
+    const struct test_of *test = c ? ablated_test_at(c, longest ? t->longest : t->length) : NULL;
 
     if (!test) {
         fputs("<td class=\"n\">–</td>", to);

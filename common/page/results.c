@@ -351,7 +351,7 @@ static const struct size sizes[] = {
 /* The result of a cell at the longest length that it was tested at; NULL: there is none. */
 static const struct test_of *longest_test(const struct ablation_task *t, int i)
 {
-    return t->a->cell[i].n ? ablation_test_at(&t->a->cell[i], t->longest) : NULL;
+    return t->a->cell[i].n ? ablated_test_at(&t->a->cell[i], t->longest) : NULL;
 }
 
 /* How far a point is moved, so that it does not lie on one before it. */

@@ -46,37 +46,13 @@ static void share_cell(struct row *to, int k, int n)
 
 /* ---- a task ---- */
 
-/* Which columns a task has. */
-struct shape {
-    int from, to; /* its cells */
-    int64_t length, longest;
-    int pairs; /* of the baseline: a column */
-};
-
-static const struct test_of *test_at(const struct ablated_cell *c, int64_t length)
+/* A column. */
+static int has_baseline(const struct stored_ablation *s)
 {
-    for (int k = 0; k < c->n_tests; k++)
-        if (c->test[k].length == length)
-            return &c->test[k];
-    return NULL;
+    return s->baseline && *s->baseline;
 }
 
-static struct shape shape_of(const struct stored_ablation *s, int from)
-{
-    const struct ablation *a = &s->ablation;
-    struct shape f = {.from = from, .to = from};
-
-    while (f.to < a->n_cells && strcmp(a->cell[f.to].task, a->cell[from].task) == 0) {
-        const struct ablated_cell *c = &a->cell[f.to++];
-        for (int k = 0; k < c->n_tests; k++)
-            f.longest = c->test[k].length > f.longest ? c->test[k].length : f.longest;
-        f.length = c->n_tests && !f.length ? c->test[0].length : f.length;
-    }
-    f.pairs = s->baseline && *s->baseline;
-    return f;
-}
-
-static int any_known(const struct ablation *a, const struct shape *f,
+static int any_known(const struct ablation *a, const struct ablated_task *f,
                      double (*of)(const struct ablated_cell *c))
 {
     int known = 0;
@@ -96,7 +72,7 @@ static double state_of(const struct ablated_cell *c)
 }
 
 /* Does the rate differ, or was one chosen? */
-static int rates_matter(const struct ablation *a, const struct shape *f)
+static int rates_matter(const struct ablation *a, const struct ablated_task *f)
 {
     int matter = 0;
     for (int i = f->from; i < f->to; i++)
@@ -104,7 +80,7 @@ static int rates_matter(const struct ablation *a, const struct shape *f)
     return matter;
 }
 
-static void columns(const struct stored_ablation *s, const struct shape *f, struct table *t)
+static void columns(const struct stored_ablation *s, const struct ablated_task *f, struct table *t)
 {
     const struct ablation *a = &s->ablation;
     char at[64];
@@ -129,30 +105,24 @@ static void columns(const struct stored_ablation *s, const struct shape *f, stru
     if (f->longest > f->length)
         table_add(t, "holds", 7, NUMBER, 6);
     table_add(t, "updates", 7, NUMBER, 1);
-    if (f->pairs) {
+    if (has_baseline(s)) {
         snprintf(at, sizeof at, "against %.40s", s->baseline);
         table_add(t, at, 28, WORDS, 0);
     }
 }
 
-static void verdict_text(const struct compared_pair *p, char text[80])
-{
-    snprintf(text, 80, "%s", comparison_words[p->word]);
-    if (p->word == BETTER || p->word == WORSE)
-        append(text, 80, p->adjusted < 0.0005 ? ", p %.1e" : ", p %.3f", p->adjusted);
-}
-
 static void verdict_cell(struct row *to, const struct ablation *a, int cell)
 {
-    char text[80] = "-";
+    char text[COMPARISON_TEXT] = "-";
 
     for (int i = 0; i < a->n_pairs; i++)
         if (a->pair[i].a == cell && a->pair[i].word != NOT_CLAIMED)
-            verdict_text(&a->pair[i], text);
+            comparison_text(&a->pair[i], text);
     row_add(to, "%s", text);
 }
 
-static void cells(const struct stored_ablation *s, const struct shape *f, int i, struct row *to)
+static void cells(const struct stored_ablation *s, const struct ablated_task *f, int i,
+                  struct row *to)
 {
     const struct ablation *a = &s->ablation;
     const struct ablated_cell *c = &a->cell[i];
@@ -165,9 +135,9 @@ static void cells(const struct stored_ablation *s, const struct shape *f, int i,
     if (rates_matter(a, f))
         row_add(to, c->best < 0 ? "-" : "%.3g%s", c->best < 0 ? 0 : c->rate[c->best].rate,
                 c->at_end ? "!" : "");
-    value_cell(to, test_at(c, f->length), c->n);
+    value_cell(to, ablated_test_at(c, f->length), c->n);
     if (f->longest > f->length)
-        value_cell(to, test_at(c, f->longest), c->n);
+        value_cell(to, ablated_test_at(c, f->longest), c->n);
     share_cell(to, c->n ? c->solved : -1, c->n);
     if (f->longest > f->length)
         share_cell(to, c->n ? c->holds : -1, c->n);
@@ -175,12 +145,12 @@ static void cells(const struct stored_ablation *s, const struct shape *f, int i,
         row_add(to, "%.0f", c->updates);
     else
         row_add(to, "-");
-    if (f->pairs)
+    if (has_baseline(s))
         verdict_cell(to, a, i);
 }
 
 /* Seeds of the results: "10 seeds", or how many at least and at most. */
-static void seeds_text(const struct ablation *a, const struct shape *f, char text[64])
+static void seeds_text(const struct ablation *a, const struct ablated_task *f, char text[64])
 {
     int least = a->cell[f->from].n, most = least;
 
@@ -194,7 +164,7 @@ static void seeds_text(const struct ablation *a, const struct shape *f, char tex
         snprintf(text, 64, "%d to %d seeds", least, most);
 }
 
-static void head(const struct screen *s, const struct ablation *a, const struct shape *f)
+static void head(const struct screen *s, const struct ablation *a, const struct ablated_task *f)
 {
     const struct ablated_cell *c = &a->cell[f->from];
     char seeds[64];
@@ -213,7 +183,7 @@ static void head(const struct screen *s, const struct ablation *a, const struct 
 }
 
 /* What is to be known of some of the rows. */
-static void notes(const struct screen *s, const struct ablation *a, const struct shape *f)
+static void notes(const struct screen *s, const struct ablation *a, const struct ablated_task *f)
 {
     for (int i = f->from; i < f->to; i++) {
         const struct ablated_cell *c = &a->cell[i];
@@ -228,7 +198,8 @@ static void notes(const struct screen *s, const struct ablation *a, const struct
     }
 }
 
-static void task(const struct screen *s, const struct stored_ablation *a, const struct shape *f)
+static void task(const struct screen *s, const struct stored_ablation *a,
+                 const struct ablated_task *f)
 {
     struct table *t = calloc(1, sizeof *t);
     struct row *row = malloc(sizeof *row);
@@ -257,10 +228,10 @@ static void pairs(const struct screen *s, const struct ablation *a)
     fputc('\n', s->to);
     for (int i = 0; i < a->n_pairs; i++) {
         const struct compared_pair *p = &a->pair[i];
-        char text[80];
+        char text[COMPARISON_TEXT];
         if (p->word == NOT_CLAIMED)
             continue;
-        verdict_text(p, text);
+        comparison_text(p, text);
         if (!p->n)
             say(s, 0, "%s  %s against %s: no seed is common to both", a->cell[p->a].task,
                 a->cell[p->a].variant, a->cell[p->b].variant);
@@ -277,7 +248,7 @@ void ablation_text(const struct screen *s, const struct stored_ablation *a)
     if (a->runs.n < 2)
         return;
     for (int i = 0; i < a->ablation.n_cells;) {
-        const struct shape f = shape_of(a, i);
+        const struct ablated_task f = ablated_task_of(&a->ablation, i);
         task(s, a, &f);
         i = f.to;
     }

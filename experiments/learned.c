@@ -44,10 +44,8 @@ static int print_table(const struct ablation *a, const char *name)
 {
     struct ablation_table t = {.row = NULL};
     const int which = table_named(name);
-    const int e = which < 0 || ablation_table(a, which, &t);
+    const int e = which < 0 || ablation_table(a, which, &t) || ablation_csv(&t, stdout);
 
-    if (!e)
-        ablation_csv(&t, stdout);
     free(t.row);
     return e;
 }

@@ -180,27 +180,11 @@ static const char *const csv_value[N_SUMMARY_VALUES] = {"forward_s", "backward_s
                                                         "ratio", "error"};
 static const char *const csv_count[] = {"checks", "failed", "unjudged"};
 
-/* A field; in quotes where RFC 4180 wants them. */
 static int field(const char *text, int first)
 {
-    char *plain = quote_controls(text);
-
-    if (!plain)
-        return err_set("no memory for a field");
     if (!first)
         putchar(',');
-    const int quoted = plain[strcspn(plain, ",\"")] || *plain == ' ';
-    if (quoted)
-        putchar('"');
-    for (const char *c = plain; *c; c++) {
-        if (*c == '"')
-            putchar('"');
-        putchar(*c);
-    }
-    if (quoted)
-        putchar('"');
-    free(plain);
-    return 0;
+    return quote_csv(text, stdout);
 }
 
 /* Empty where it is not known. */

@@ -8,6 +8,7 @@
 
 #include "common/ablation/tables.h"
 #include "common/base/err.h"
+#include "common/base/quote.h"
 
 /* ---- columns ---- */
 
@@ -292,40 +293,36 @@ int ablation_table(const struct ablation *a, int which, struct ablation_table *t
     return 0;
 }
 
-static void csv_text(const char *text, FILE *to)
+/* A seed has no sign; any other whole number below 0, but a side, is not known. */
+static int csv_value(const struct column *c, const void *at, FILE *to)
 {
-    if (!strpbrk(text, ",\"\n\r")) {
-        fputs(text, to);
-        return;
-    }
-    fputc('"', to);
-    for (; *text; text++)
-        fprintf(to, *text == '"' ? "\"\"" : "%c", *text);
-    fputc('"', to);
+    if (c->kind == 's')
+        return quote_csv(*(const char *const *)at, to);
+    if (c->kind == 'd') {
+        if (!isnan(*(const double *)at))
+            fprintf(to, "%.17g", *(const double *)at);
+    } else if (strcmp(c->name, "seed") == 0)
+        fprintf(to, "%" PRIu64, *(const uint64_t *)at);
+    else if (*(const int64_t *)at >= 0 || strcmp(c->name, "at_end") == 0)
+        fprintf(to, "%" PRId64, *(const int64_t *)at);
+    return 0;
 }
 
-void ablation_csv(const struct ablation_table *t, FILE *to)
+int ablation_csv(const struct ablation_table *t, FILE *to)
 {
+    int e = 0;
+
     for (const struct column *c = t->column; c->name; c++)
         fprintf(to, "%s%s", c == t->column ? "" : ",", c->name);
     fputc('\n', to);
-    for (int i = 0; i < t->n; i++) {
+    for (int i = 0; !e && i < t->n; i++) {
         const char *row = (const char *)t->row + (size_t)i * t->size;
-        for (const struct column *c = t->column; c->name; c++) {
-            const void *at = row + c->offset;
+        for (const struct column *c = t->column; !e && c->name; c++) {
             if (c != t->column)
                 fputc(',', to);
-            if (c->kind == 's')
-                csv_text(*(const char *const *)at, to);
-            else if (c->kind == 'i' && strcmp(c->name, "seed") == 0)
-                fprintf(to, "%" PRIu64, *(const uint64_t *)at);
-            else if (c->kind == 'i' && *(const int64_t *)at < 0 && strcmp(c->name, "at_end") != 0)
-                continue; /* not known */
-            else if (c->kind == 'i')
-                fprintf(to, "%" PRId64, *(const int64_t *)at);
-            else if (!isnan(*(const double *)at))
-                fprintf(to, "%.17g", *(const double *)at);
+            e = csv_value(c, row + c->offset, to);
         }
         fputc('\n', to);
     }
+    return e;
 }

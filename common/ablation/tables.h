@@ -29,7 +29,8 @@ struct ablation_table {
 
 /* Nonzero after err_set(); free(to->row) in any case. */
 int ablation_table(const struct ablation *a, int which, struct ablation_table *to);
-/* A head, and a line for each row; texts in quotes where they need them, and nothing where a value is not known. */
-void ablation_csv(const struct ablation_table *t, FILE *to);
+/* A head, and a line for each row; texts in quotes where they need them, and nothing where a value is not known.
+ * Nonzero after err_set(): no memory. */
+int ablation_csv(const struct ablation_table *t, FILE *to);
 
 #endif

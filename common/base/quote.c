@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/quote.h"
 
 int quote_printable(const char *text, size_t n)
@@ -111,4 +112,24 @@ char *quote_shell(const char *text, int always)
     *to++ = '\'';
     *to = 0;
     return quoted;
+}
+
+int quote_csv(const char *text, FILE *to)
+{
+    char *plain = quote_controls(text);
+
+    if (!plain)
+        return err_set("no memory for a field");
+    const int quoted = plain[strcspn(plain, ",\"")] || *plain == ' ';
+    if (quoted)
+        fputc('"', to);
+    for (const char *c = plain; *c; c++) {
+        if (*c == '"')
+            fputc('"', to);
+        fputc(*c, to);
+    }
+    if (quoted)
+        fputc('"', to);
+    free(plain);
+    return 0;
 }

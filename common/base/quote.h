@@ -7,6 +7,7 @@
 #define QUOTE_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 /* The bytes of the character at `text`, which has n bytes and one at least; 0: it is none, or is not
  * to be printed. */
@@ -21,6 +22,8 @@ int quote_fit(const char *text, int most);
 size_t quote_bytes(const char *text, size_t n, char *to, size_t size);
 /* The same of all of a text.  To be freed; NULL: no memory. */
 char *quote_controls(const char *text);
+/* A field of CSV, printable, in quotes where RFC 4180 wants them.  Nonzero after err_set(): no memory. */
+int quote_csv(const char *text, FILE *to);
 /* One word of a shell's command: 'it'\''s', or the text as it is where every
  * shell reads that alike.  With `always` the quotes stand in any case.  To be
  * freed; NULL: no memory. */

@@ -174,6 +174,23 @@ int training_alike(const struct trial *a, const struct trial *b)
            same_keys(a, b, CELL_OF_MODEL) && training_same_task(a, b);
 }
 
+const char *training_difference(const struct trial *a, const struct trial *b)
+{
+    const struct op *o = a->call.op;
+    char one[32], other[32];
+
+    if (o != b->call.op)
+        return "mixer";
+    for (int i = 0; i < o->n_params; i++)
+        if (strcmp(o->param[i].name, "lr") != 0 &&
+            strcmp(op_value(&a->call, i, one), op_value(&b->call, i, other)) != 0)
+            return o->param[i].name;
+    return a->type != b->type         ? "dtype"
+           : strcmp(a->eval, b->eval) ? "eval"
+           : strcmp(a->file, b->file) ? "file"
+                                      : NULL;
+}
+
 /* Of a model on sequences of another length, beside that of the run. */
 static double memory_at(const struct call *model, int64_t length)
 {

@@ -29,6 +29,8 @@ const struct backend *training_backend(const struct experiment *x, const struct 
 int training_same_task(const struct trial *a, const struct trial *b);
 /* And the same model, of the same section and type: runs that differ in how they are trained alone. */
 int training_alike(const struct trial *a, const struct trial *b);
+/* What differs between two trials besides rate and seed; NULL: nothing. */
+const char *training_difference(const struct trial *a, const struct trial *b);
 /* Bytes that a run takes on this machine. */
 double training_memory(const struct trial *t);
 

@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/guess.h"
+#include "common/plan/training.h"
 #include "common/plan/variants.h"
 #include "common/train/cell.h"
 
@@ -97,24 +98,6 @@ static int variants_pair(const struct experiment *x, const char **at, struct var
 
 /* ---- cells ---- */
 
-/* What differs between two trials besides rate and seed; NULL: nothing. */
-static const char *difference(const struct trial *a, const struct trial *b)
-{
-    const struct op *o = a->call.op;
-    char one[32], other[32];
-
-    if (o != b->call.op)
-        return "mixer";
-    for (int i = 0; i < o->n_params; i++)
-        if (strcmp(o->param[i].name, "lr") != 0 &&
-            strcmp(op_value(&a->call, i, one), op_value(&b->call, i, other)) != 0)
-            return o->param[i].name;
-    return a->type != b->type         ? "dtype"
-           : strcmp(a->eval, b->eval) ? "eval"
-           : strcmp(a->file, b->file) ? "file"
-                                      : NULL;
-}
-
 static void refuse_run_twice(struct plan *p, const struct trial *a, const struct trial *b)
 {
     const double one = cell_rate(&a->call), other = cell_rate(&b->call);
@@ -132,7 +115,7 @@ static void refuse_run_twice(struct plan *p, const struct trial *a, const struct
 /* Nonzero: they are. */
 static int refuse_mixed(struct plan *p, const struct trial *first, const struct trial *t)
 {
-    const char *what = difference(first, t);
+    const char *what = training_difference(first, t);
 
     if (what && first->line != t->line)
         plan_fault(p, t->line,

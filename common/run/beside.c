@@ -264,6 +264,8 @@ static int that_fit(const struct experiment *x, int n)
     double largest = 0;
 
     for (int i = 0; i < x->n; i++) {
+        if (i && !training_difference(&x->trial[i - 1], &x->trial[i]))
+            continue; /* rates and seeds take none */
         const double bytes = training_memory(&x->trial[i]);
         largest = bytes > largest ? bytes : largest;
     }

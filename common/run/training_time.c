@@ -16,6 +16,7 @@
 #include "common/run/beside.h"
 #include "common/run/train_trial.h"
 #include "common/run/training_time.h"
+#include "common/statistics/statistics.h"
 #include "common/train/free.h"
 #include "common/train/judge.h"
 
@@ -23,9 +24,6 @@ enum { FEWEST = 3, SOME = 10, MOST = 400 }; /* updates */
 static const double ENOUGH = 0.3;           /* seconds in which SOME will do */
 /* Seconds for the updates of one cell, and of all. */
 static const double OF_CELL = 0.5, OF_PLAN = 30;
-/* As in free.c: what the oracle runs freely at most. */
-enum { FREE_UPDATES = 50 };
-static const double FREE_SECONDS = 5;
 
 /* ---- what is timed ---- */
 
@@ -38,12 +36,6 @@ struct timing {
     double budget;
     struct run_parts s;
 };
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* The next update, in *seconds. */
 static int one_update(struct timing *w, struct update_values *now, double *seconds)
@@ -65,8 +57,7 @@ static int time_updates(struct timing *w, struct update_values *now)
     while (!e && n < MOST && n + 1 < w->cell->updates &&
            (n < FEWEST || seconds_now() - began < (n < SOME ? w->budget : ENOUGH)))
         e = one_update(w, now, &s[n++]);
-    qsort(s, n, sizeof *s, by_value);
-    w->s.update = n ? (s[(n - 1) / 2] + s[n / 2]) / 2 : first;
+    w->s.update = n ? median_of(s, n) : first;
     w->s.open += fmax(first - w->s.update, 0);
     return e;
 }

@@ -71,22 +71,6 @@ static int get_task(hid_t trial, struct stored_run *to)
 
 /* ---- datasets ---- */
 
-/* A dataset of one axis, of `most` elements at most, into x; returns how many, or -1 after err_set(). */
-static int64_t read_along(hid_t g, const char *name, int64_t most, double *x)
-{
-    hsize_t dim[1] = {0};
-    const hid_t d = H5Dopen2(g, name, H5P_DEFAULT), space = d < 0 ? -1 : H5Dget_space(d);
-    const int one = space >= 0 && H5Sget_simple_extent_ndims(space) == 1 &&
-                    H5Sget_simple_extent_dims(space, dim, NULL) == 1;
-    const int64_t n = (int64_t)dim[0];
-
-    h5_drop(space);
-    h5_drop(d);
-    if (!one || n > most)
-        return err_set("%s: not one axis of %lld at most", name, (long long)most);
-    return n && h5_read_tensor(g, name, 1, &n, x) ? err_at("%s", name) : n;
-}
-
 /* How long a dataset of one axis is; -1 after err_set(). */
 static int64_t length_of(hid_t g, const char *name)
 {
@@ -98,6 +82,16 @@ static int64_t length_of(hid_t g, const char *name)
     h5_drop(space);
     h5_drop(d);
     return one && dim[0] < 1 << 24 ? (int64_t)dim[0] : err_set("%s: not one axis", name);
+}
+
+/* Such a dataset, of `most` elements at most, into x; returns how many, or -1 after err_set(). */
+static int64_t read_along(hid_t g, const char *name, int64_t most, double *x)
+{
+    const int64_t n = length_of(g, name);
+
+    if (n > most)
+        return err_set("%s: more than %lld", name, (long long)most);
+    return n > 0 && h5_read_tensor(g, name, 1, &n, x) ? err_at("%s", name) : n;
 }
 
 static int get_validated(hid_t trial, struct stored_run *to)

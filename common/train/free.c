@@ -9,8 +9,8 @@
 #include "common/base/err.h"
 #include "common/train/free.h"
 
-enum { MOST_UPDATES = 50, TIMES = 8 };
-static const double MOST_SECONDS = 5, MOST_PART = 0.01;
+enum { TIMES = 8 };
+static const double MOST_PART = 0.01;
 
 /* The oracle, the yardstick, and the oracle from a start that is a rounding off. */
 enum { OWN, YARD, OFF, RUNS };
@@ -108,7 +108,7 @@ int free_run_step(struct free_run *f, const struct update_values *now)
     }
     f->largest = largest;
     compare(f, now, loss[OWN]);
-    f->over = f->seconds > MOST_SECONDS || now->u == MOST_UPDATES;
+    f->over = f->seconds > FREE_SECONDS || now->u == FREE_UPDATES;
     return 0;
 }
 

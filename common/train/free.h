@@ -12,6 +12,9 @@
 
 struct free_run;
 
+/* It ends at the latest after so many updates, and when the oracle has had so many seconds. */
+enum { FREE_UPDATES = 50, FREE_SECONDS = 5 };
+
 /* Beside a run whose weights are drawn, and that has made no update; NULL after err_set(). */
 struct free_run *free_run_begin(const struct training *t, const struct update *of);
 /* Behind an update of the run.  Nonzero after err_set(). */

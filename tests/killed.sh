@@ -4,6 +4,8 @@
 test -n "$TMPDIR" || ! test -w /dev/shm || export TMPDIR=/dev/shm # where syncing takes no time
 . "${srcdir:-.}/tests/runner_tap.sh"
 KILLS=50 SEED=7
+# How long the program starts (with a GPU: seconds, when others start as well) and how long it trains are measured, so that
+# the moments lie within the runs on any machine.
 
 # plan UPDATES EVERY WIDTH: four runs.
 plan() {
@@ -40,7 +42,8 @@ task = bits, words
 INI
 }
 plan 800 0.02 16 >four.ini
-sed 's/^checkpoint_every.*/checkpoint_every = 0/' four.ini >late.ini
+plan 1 0.02 16 >start.ini
+plan 4000 0 16 >late.ini
 # One, of 5 MB.
 plan 20 0.001 256 | sed -e '/^.task words/,/^length/d' -e '/^.model z/,/^width/d' -e 's/^task = bits, words/task = bits/' \
     -e 's/^model = .*/model = none/' -e 's/^save.*/save = none/' -e 's/^width.*/&\nmlp = 512/' -e 's/^batch.*/batch = 4/' \
@@ -87,6 +90,16 @@ await() {
         sleep 0.01
     done
 }
+# milliseconds COMMAND...: how long it takes.
+milliseconds() {
+    began=`date +%s%N`
+    "$@" >out 2>err
+    echo $(((`date +%s%N` - began) / 1000000))
+}
+# asleep MILLISECONDS
+asleep() {
+    sleep `awk -v ms=$1 'BEGIN { printf "%.3f", ms / 1000 }'`
+}
 # gone NAME: no state is left of it.
 gone() {
     [ ! -e "$1.state" ] && [ ! -e "$1.h5.part" ] && [ -s "$1.h5" ]
@@ -98,18 +111,25 @@ gone whole
 
 # ---- killed ----
 
-# Kill it at random moments, go on, and begin again when it is done.
-awk -v n=$KILLS -v seed=$SEED 'BEGIN { srand(seed); for (i = 0; i < 4 * n; i++) printf "%.3f\n", 0.03 + 0.12 * rand() }' >moments
+# Kill it at random moments, go on, and begin again when it is done.  A kill that came before there was anything to go on
+# with makes the next ones later.
+first=`milliseconds "$run" --force -o start.h5 start.ini`
+first=`milliseconds "$run" --force -o start.h5 start.ini`
+all=`milliseconds "$run" --force -o start.h5 four.ini`
+echo "# $first ms for one update of each run, $all ms for all"
+awk -v n=$KILLS -v seed=$SEED -v all=$((all - first)) 'BEGIN { srand(seed); for (i = 0; i < 4 * n; i++) print int(all * rand() / 5) }' >moments
 kills=0 files=0 taken=0 early=0
 resume=
+later=$((first / 2))
 while read -r moment && [ $kills -lt $KILLS ]; do
     "$run" $resume -o cut.h5 four.ini >cut.out 2>cut.err &
     child=$!
-    sleep $moment
+    asleep $((later + moment))
     kill -KILL $child 2>/dev/null && kills=$((kills + 1))
     wait $child 2>/dev/null
     got=$?
-    taken=$((taken + `grep -c "goes on at update" cut.err`))
+    went=`grep -c "goes on at update" cut.err`
+    taken=$((taken + went))
     resume=--resume
     if [ $got = 0 ]; then
         files=$((files + 1))
@@ -119,6 +139,8 @@ while read -r moment && [ $kills -lt $KILLS ]; do
     elif [ $got != 137 ]; then
         early=1
         sed 's/^/# /' cut.err
+    elif [ $went = 0 ] && ! ls cut.state/* >/dev/null 2>&1; then
+        later=$((later + first / 10 + 1))
     fi
 done <moments
 [ $kills = $KILLS ] && [ $early = 0 ]
@@ -136,24 +158,43 @@ done
 
 # ---- interrupted ----
 
+does "a longer one" 0 "4 runs, 0 diverged" "$run" -o long.h5 late.ini
+
+# signalled NAME SIGNAL INI CONDITION...: the signal is sent, each time later, until it meets the runs: until CONDITION holds.
+# Before them the program ends as well.
+signalled() {
+    file=$1 signal=$2 ini=$3
+    shift 3
+    moment=$((first / 2))
+    until=$((`date +%s` + 300))
+    while [ `date +%s` -lt $until ]; do
+        rm -rf $file.h5* $file.state
+        "$run" -o $file.h5 $ini >out 2>err &
+        child=$!
+        await $file.h5.part $child
+        asleep $moment
+        [ ! -e $file.state ]
+        before=$?
+        kill -$signal $child
+        wait $child
+        got=$?
+        "$@" && return
+        moment=$((moment + moment / 4 + 1))
+    done
+}
+checkpoint_left() {
+    [ -e late.state/0001 ]
+}
 for signal in INT TERM; do
-    rm -rf late*.h5* late.state
-    "$run" -o late.h5 late.ini >out 2>err &
-    child=$!
-    await late.h5.part $child
-    sleep 0.2
-    [ ! -e late.state ]
-    ok $? "checkpoint_every = 0: there is none before SIG$signal"
-    kill -$signal $child
-    wait $child
-    got=$?
+    signalled late $signal late.ini checkpoint_left
+    ok $before "checkpoint_every = 0: there is none before SIG$signal"
     [ $got = 130 ] && [ -e late.state/0001 ] && ! ls late.state | grep -q '[.]'
     ok $? "SIG$signal: exit status 130, and a checkpoint"
     does "begun again it would be lost" 2 "late.state: holds [1-4] unfinished runs*, which would be lost; go on with --resume, or begin again with --force" \
         "$run" -o late.h5 late.ini
-    does "SIG$signal: it goes on" 0 "late.state/0001: the run goes on at update [1-9][0-9]* of 800$" "$run" --resume -o late.h5 late.ini
+    does "SIG$signal: it goes on" 0 "late.state/0001: the run goes on at update [1-9][0-9]* of 4000$" "$run" --resume -o late.h5 late.ini
     gone late
-    same "SIG$signal: the same datasets" whole.h5 late.h5
+    same "SIG$signal: the same datasets" long.h5 late.h5
 done
 
 # ---- another run ----
@@ -251,14 +292,12 @@ gone large
 ok $? "a checkpoint that a full disk does not take is one line, and the run goes on"
 gone full
 sed -i 's/^updates.*/updates = 100000/' large.ini
-(ulimit -f 6000 && exec "$run" -o full.h5 large.ini) >out 2>err &
-child=$!
-await full.h5.part $child
-sleep 0.5
-kill -INT $child
-wait $child
-got=$?
-[ $got = 130 ] && grep -q "full.state/0001: cannot be written: [^;]*$" err
+cannot_be_written() {
+    grep -q "full.state/0001: cannot be written: [^;]*$" err
+}
+ulimit -f 6000
+signalled full INT large.ini cannot_be_written
+[ $got = 130 ] && cannot_be_written
 ok $? "at SIGINT that is the error"
 
 echo "1..$n"

@@ -259,7 +259,7 @@ refuse "a corpus that is missing" "file = nothing: No such file" "mixer=e74 task
 echo "a short one" >short
 refuse "a corpus that is short" "corpus = 12 has too few bytes\|the corpus has 12 bytes" "mixer=e74 task=bytes file=short"
 refuse "a corpus of another task" "file: only task = bytes has one" "mixer=e74 task=parity file=short"
-refuse "a run that fits into no memory" "needs .* of memory" "mixer=e74 updates=1073741824"
+refuse "a run that fits into no memory" "needs .* of memory" "mixer=none width=1048576 mlp=1048576"
 refuse "a length of the test that the task cannot have" "eval = 8: .* an odd number" "mixer=e74 task=copy eval=9,8"
 refuse "a length twice" "eval: 9 twice" "mixer=e74 task=parity eval=\"9, 9\""
 refuse "a length of 0" "eval = 0: must be 1 to" "mixer=e74 task=parity eval=0"

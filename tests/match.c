@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -367,12 +368,22 @@ static void costs(void)
        "their time, at most");
     ok(c && n == 2 && c[1].memory > c[0].memory && c[0].memory > 0, "their memory");
     if (c) {
-        const double all = training_seconds(c, n, 1);
-        ok(all == c[0].seconds + c[1].seconds && training_seconds(c, n, 4) == all / 4 &&
-               training_seconds(c, n, 99) == all / 8,
-           "side by side, at most all of them");
+        ok(training_seconds(c, n) == c[0].together + c[1].together, "all of them");
     }
     free(c);
+    const int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
+    c = training_costs(&x, &n);
+    ok(c && n == 2 && !*c[0].unknown && c[0].together == c[0].seconds &&
+           c[1].together == c[1].seconds,
+       "one after the other that is their time");
+    free(c);
+    omp_set_num_threads(4);
+    c = training_costs(&x, &n);
+    ok(c && n == 2 && !*c[0].unknown && c[0].together > 0 && c[0].together != c[0].seconds,
+       "four side by side it is measured");
+    free(c);
+    omp_set_num_threads(threads);
     plan_free(&x);
 }
 

@@ -81,3 +81,11 @@ const char *backend_device(struct contexts *all, const struct backend *b)
     struct context *x = no ? NULL : context_of(all, b);
     return no ? no : !x && b->machine->device.open ? err_text() : b->machine->device.name(x);
 }
+
+void contexts_close(struct contexts *all)
+{
+    for (int i = 0; i < all->n; i++)
+        if (all->of[i].machine->device.close)
+            all->of[i].machine->device.close(all->of[i].x);
+    all->n = 0;
+}

@@ -161,6 +161,8 @@ struct context *context_on(struct contexts *all, const struct backend *b, int de
 const char *context_use(struct contexts *all, const struct backend *b, int device);
 /* NULL, or why b cannot run in the chosen one, or no longer. */
 const char *backend_unavailable(struct contexts *all, const struct backend *b);
+/* All that are open. */
+void contexts_close(struct contexts *all);
 /* The name of its device. */
 const char *backend_device(struct contexts *all, const struct backend *b);
 

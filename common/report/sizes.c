@@ -8,7 +8,6 @@
 #include "common/base/number.h"
 #include "common/report/screen.h"
 #include "common/report/sizes.h"
-#include "common/run/beside.h"
 #include "common/run/training_time.h"
 #include "common/store/predict.h"
 
@@ -28,7 +27,7 @@ static const char *duration(double seconds, char text[CELL])
     if (seconds < 99.5)
         snprintf(text, CELL, "%.*f s", seconds < 9.95, seconds);
     else if (seconds < 99.5 * 60)
-        snprintf(text, CELL, "%.0f min", seconds / 60);
+        snprintf(text, CELL, "%.*f min", seconds < 9.95 * 60, seconds / 60);
     else
         snprintf(text, CELL, "%.1f h", seconds / 3600);
     return text;
@@ -96,7 +95,7 @@ static void print_rows(FILE *to, const struct sizes_row *row, int n)
 }
 
 /* The time of all, and why some have none. */
-static void print_sum(FILE *to, const struct cell_cost *c, int n, int beside)
+static void print_sum(FILE *to, const struct cell_cost *c, int n)
 {
     const struct screen s = screen_of(to, 0);
     char text[CELL];
@@ -110,7 +109,7 @@ static void print_sum(FILE *to, const struct cell_cost *c, int n, int beside)
     }
     if (known)
         say(&s, 0, "all runs take %s %s on this machine%s", at_most ? "at most" : "about",
-            duration(training_seconds(c, n, beside), text),
+            duration(training_seconds(c, n), text),
             known < n ? ", but for those without a time" : "");
 }
 
@@ -124,7 +123,7 @@ void sizes_table(const struct experiment *x, FILE *to)
         for (int i = 0; i < n; i++)
             fill_row(&row[i], x, &c[i]);
         print_rows(to, row, n);
-        print_sum(to, c, n, beside_count(x));
+        print_sum(to, c, n);
     } else
         fprintf(to, "no sizes: %s\n", c ? "no memory" : err_text());
     free(row);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <omp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,6 +234,146 @@ static int time_parts(const struct experiment *x, const struct trial *t, int war
     return e;
 }
 
+/* ---- several at once ---- */
+
+/* One of some runs of the same trial, on a thread of its own, with contexts of its own. */
+struct side {
+    struct together *all;
+    pthread_t thread;
+    struct experiment x;
+    struct contexts contexts;
+    struct timing w;
+    struct cell cell;
+    double rate; /* updates a second */
+    int e;
+    char why[300];
+};
+
+struct together {
+    const struct experiment *x;
+    const struct trial *t;
+    unsigned char *corpus;
+    int n, threads; /* OpenMP's, of each */
+    double budget, opened;
+    pthread_mutex_t begin;  /* the caller's, until n is known */
+    pthread_barrier_t gate; /* of the n and the caller */
+    struct side *side;
+};
+
+static int open_side(struct side *s)
+{
+    const struct experiment *x = s->all->x;
+    struct update_values now;
+    double seconds;
+
+    s->x = *x;
+    s->x.contexts = &s->contexts;
+    s->w = (struct timing){.x = &s->x, .t = s->all->t, .cell = &s->cell, .budget = s->all->budget};
+    const char *no =
+        x->device >= 0 ? context_use(&s->contexts, judged_backend(0), x->device) : NULL;
+    if (no)
+        return err_set("device = %d cannot be used: %s", x->device, no);
+    return cell_read(&s->all->t->call, s->all->t->seed, &s->cell) ||
+           begin_run(&s->w, s->all->corpus) || open_run(&s->w) || one_update(&s->w, &now, &seconds);
+}
+
+static void *time_side(void *data)
+{
+    struct side *s = data;
+    struct update_values now;
+    double seconds;
+    int n = 0;
+
+    pthread_mutex_lock(&s->all->begin);
+    pthread_mutex_unlock(&s->all->begin);
+    omp_set_num_threads(s->all->threads);
+    s->e = open_side(s);
+    pthread_barrier_wait(&s->all->gate);
+    const double began = seconds_now();
+    while (!s->e && n + 2 < s->cell.updates && (!n || seconds_now() - began < s->all->budget)) {
+        s->e = one_update(&s->w, &now, &seconds);
+        n++;
+    }
+    s->rate = n / (seconds_now() - began);
+    if (s->e)
+        snprintf(s->why, sizeof s->why, "%s", err_text());
+    pthread_barrier_wait(&s->all->gate);
+    update_close(&s->w.u);
+    contexts_close(&s->contexts);
+    return NULL;
+}
+
+/* Those for which there is a thread open their runs at once, and then make updates at once. */
+static int run_sides(struct together *all, int n)
+{
+    int no = 0;
+
+    pthread_mutex_lock(&all->begin);
+    for (all->n = 0; all->n < n && !no; all->n += !no) {
+        all->side[all->n].all = all;
+        no = pthread_create(&all->side[all->n].thread, NULL, time_side, &all->side[all->n]);
+    }
+    pthread_barrier_init(&all->gate, NULL, (unsigned)all->n + 1);
+    const double began = seconds_now();
+    pthread_mutex_unlock(&all->begin);
+    pthread_barrier_wait(&all->gate);
+    all->opened = seconds_now() - began;
+    pthread_barrier_wait(&all->gate);
+    for (int i = 0; i < all->n; i++)
+        pthread_join(all->side[i].thread, NULL);
+    pthread_barrier_destroy(&all->gate);
+    return no ? err_set("no thread for a run: %s", strerror(no)) : 0;
+}
+
+/* The parts of a run that is alone as its share of what n take together. */
+static int share(const struct together *all, const struct run_parts *alone, struct run_parts *to)
+{
+    double rate = 0;
+
+    for (int i = 0; i < all->n; i++) {
+        if (all->side[i].e)
+            return err_set("%s", all->side[i].why);
+        rate += all->side[i].rate;
+    }
+    *to = *alone;
+    to->open = all->opened / all->n;
+    if (rate > 0) {
+        const double gain = rate * alone->update;
+        to->update = 1 / rate;
+        to->batch = alone->batch / gain;
+        to->lengths = alone->lengths / gain;
+    }
+    to->judged = alone->judged / all->n; /* the references', with processors of their own */
+    to->free_begin = alone->free_begin / all->n;
+    to->free_step = alone->free_step / all->n;
+    return 0;
+}
+
+/* Times a trial's run in n threads at once. */
+static int time_together(const struct experiment *x, const struct trial *t, int n, double budget,
+                         const struct run_parts *alone, struct run_parts *to)
+{
+    struct together all = {.x = x, .t = t, .threads = omp_get_max_threads(), .budget = budget};
+    size_t bytes = 0;
+    int e;
+
+    *to = *alone;
+    if (n < 2)
+        return 0;
+    all.corpus = *t->file ? file_read(t->file, &bytes) : NULL;
+    all.side = calloc(n, sizeof *all.side);
+    pthread_mutex_init(&all.begin, NULL);
+    if (*t->file && !all.corpus)
+        e = -1;
+    else
+        e = !all.side ? err_set("no memory to time %d runs", n)
+                      : run_sides(&all, n) || share(&all, alone, to);
+    pthread_mutex_destroy(&all.begin);
+    free(all.side);
+    free(all.corpus);
+    return e;
+}
+
 /* ---- a run ---- */
 
 double training_run_seconds(const struct run_parts *s, const struct cell *c)
@@ -248,7 +389,8 @@ double training_run_seconds(const struct run_parts *s, const struct cell *c)
 
 /* The last that was timed. */
 struct last {
-    struct run_parts s;
+    struct run_parts alone, beside;
+    int n;         /* side by side */
     int64_t batch; /* its sequences; 0: none was */
     int failed;
 };
@@ -262,12 +404,14 @@ static void add_run(const struct experiment *x, const struct trial *t, double bu
 
     if (!e && DIM(&c->batch, 'B') != last->batch) {
         last->batch = DIM(&c->batch, 'B');
-        last->failed = time_parts(x, t, warm, budget, &last->s) != 0;
+        last->failed = time_parts(x, t, warm, budget, &last->alone) ||
+                       time_together(x, t, last->n, budget / 2, &last->alone, &last->beside);
         if (last->failed)
             snprintf(to->unknown, sizeof to->unknown, "%s", err_text());
     }
     if (!e && !last->failed) {
-        to->seconds += training_run_seconds(&last->s, c);
+        to->seconds += training_run_seconds(&last->alone, c);
+        to->together += training_run_seconds(&last->beside, c);
         to->at_most |= c->stop;
     }
     free(c);
@@ -307,11 +451,11 @@ static struct cell_cost *find_cells(const struct experiment *x, int *of, int *n)
     return costs;
 }
 
-static void find_cost(const struct experiment *x, const int *of, int i, double budget,
+static void find_cost(const struct experiment *x, const int *of, int i, int beside, double budget,
                       struct cell_cost *to)
 {
     const struct trial *first = &x->trial[to->first];
-    struct last last = {.batch = 0};
+    struct last last = {.n = beside};
 
     if (cell_size(&first->call, first->type, &to->size))
         snprintf(to->unknown, sizeof to->unknown, "%s", err_text());
@@ -338,21 +482,17 @@ struct cell_cost *training_costs(const struct experiment *x, int *n)
     if (beside > 1)
         omp_set_num_threads(threads / beside > 1 ? threads / beside : 1);
     for (int i = 0; i < *n; i++)
-        find_cost(x, of, i, budget, &costs[i]);
+        find_cost(x, of, i, beside, budget, &costs[i]);
     omp_set_num_threads(threads);
     free(of);
     return costs;
 }
 
-double training_seconds(const struct cell_cost *costs, int n, int side_by_side)
+double training_seconds(const struct cell_cost *costs, int n)
 {
     double sum = 0;
-    int runs = 0;
 
-    for (int i = 0; i < n; i++) {
-        sum += costs[i].seconds;
-        runs += costs[i].n;
-    }
-    const int beside = side_by_side < runs ? side_by_side : runs;
-    return beside > 1 ? sum / beside : sum;
+    for (int i = 0; i < n; i++)
+        sum += costs[i].together;
+    return sum;
 }

@@ -3,7 +3,10 @@
  * Of each model on each task some updates are made on the backend, with the threads and in the batch that its runs will
  * have, and timed, up to half a second; so are a validation's batch, the tests at other lengths, and where a GPU is judged an
  * update that is judged and one beside which the oracle runs freely.  A run's time is these, times how often it does each.
- * What would take long to time once (a test at a great length) is computed from the FLOPs of forward. */
+ * What would take long to time once (a test at a great length) is computed from the FLOPs of forward.
+ *
+ * Runs that go side by side slow each other down, on a GPU most of all: updates are timed once more in as many threads as
+ * there will be runs side by side, at the same time. */
 #ifndef TRAINING_TIME_H
 #define TRAINING_TIME_H
 
@@ -16,6 +19,7 @@ struct cell_cost {
     struct cell_size size;
     double memory;     /* bytes on this machine, of one run */
     double seconds;    /* of all its runs, one after the other */
+    double together;   /* of all its runs, as many side by side as beside_count() says */
     int at_most;       /* a run may end early: stop = yes */
     char unknown[300]; /* why there is no time; "": there is one */
 };
@@ -32,7 +36,7 @@ double training_run_seconds(const struct run_parts *s, const struct cell *c);
 
 /* Of an experiment of measure = train, as many as *n says; NULL after err_set().  To be freed. */
 struct cell_cost *training_costs(const struct experiment *x, int *n);
-/* The time of all its runs where so many go side by side, each as fast as it would be alone. */
-double training_seconds(const struct cell_cost *costs, int n, int side_by_side);
+/* The time of all its runs, side by side. */
+double training_seconds(const struct cell_cost *costs, int n);
 
 #endif

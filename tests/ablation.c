@@ -361,6 +361,46 @@ static void power(void)
                100.0 * claims(EACH, 4, seeds, 3, 0) / EACH);
 }
 
+/* Of experiments whose two variants differ by just the margin, with so much noise in a pair's difference: how often they are
+ * called equal. */
+static int called_equal(int n, int seeds, double noise)
+{
+    static const struct ablation_how how = {.baseline = "a", .margin = 0.01, .seed = 1};
+    int equal = 0;
+
+    for (int k = 0; k < n; k++) {
+        const uint64_t key = draw_key((uint64_t)k + 1, "off by the margin");
+        struct runs r = begin();
+        struct ablation a;
+        uint64_t i = 0;
+        for (int seed = 1; seed <= seeds; seed++) {
+            const double of_seed = 0.8 + 0.02 * normal(key, &i),
+                         other = of_seed + 0.01 + noise * normal(key, &i);
+            add(&r, "a", 1e-2, seed, of_seed, of_seed)->n_tests = 1;
+            add(&r, "b", 1e-2, seed, other, other)->n_tests = 1;
+        }
+        if (ablation_of(&r, &how, &a))
+            exit(2);
+        equal += a.pair[0].word == EQUAL;
+        ablation_free(&a);
+    }
+    return equal;
+}
+
+static void off_by_the_margin(void)
+{
+    enum { EACH = 1000 };
+
+    printf("of %d experiments of two variants that differ by the margin: those called equal\n",
+           EACH);
+    printf("seeds  noise 0.002  0.005  0.01\n");
+    for (int seeds = 5; seeds <= 20; seeds += seeds < 8 ? 1 : seeds < 10 ? 2 : 5)
+        printf("%5d       %4.1f %%  %4.1f %%  %4.1f %%\n", seeds,
+               100.0 * called_equal(EACH, seeds, 0.002) / EACH,
+               100.0 * called_equal(EACH, seeds, 0.005) / EACH,
+               100.0 * called_equal(EACH, seeds, 0.01) / EACH);
+}
+
 /* ---- tables ---- */
 
 static void tables(void)
@@ -394,6 +434,7 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--power") == 0) {
         power();
+        off_by_the_margin();
         return 0;
     }
     best_rates();

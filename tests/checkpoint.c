@@ -299,28 +299,34 @@ static int opens(const char *name)
     return k != NULL;
 }
 
+#ifdef __SANITIZE_ADDRESS__
+enum { EACH = 7 }; /* a sanitized open takes four times as long */
+#else
+enum { EACH = 1 };
+#endif
+
 static void damaged(void)
 {
     char name[100];
-    size_t n, flipped = 0, cut = 0;
+    size_t n, flipped = 0, cut = 0, some = 0;
 
     snprintf(name, sizeof name, "%s/0001", folder);
     leave(&ref64, "none", TINY, 4);
     unsigned char *x = file_read(name, &n);
     if (!check(x && opens(name), "a checkpoint opens: %s", x ? "" : err_text()))
         return;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i += EACH, some++) {
         x[i] ^= (unsigned char)(1 << i % 8);
         put(name, x, n);
         flipped += !opens(name);
         x[i] ^= (unsigned char)(1 << i % 8);
     }
-    check(flipped == n, "each changed byte is refused: %zu of %zu", flipped, n);
-    for (size_t i = 0; i < n; i++) {
+    check(flipped == some, "a changed byte is refused: %zu of %zu, of %zu", flipped, some, n);
+    for (size_t i = 0; i < n; i += EACH) {
         put(name, x, i);
         cut += !opens(name);
     }
-    check(cut == n, "each cut is refused: %zu of %zu", cut, n);
+    check(cut == some, "a cut is refused: %zu of %zu, of %zu", cut, some, n);
     x = realloc(x, n + 1);
     x[n] = 0;
     put(name, x, n + 1);

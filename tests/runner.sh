@@ -62,7 +62,7 @@ takes='^[^ ]*\.h5: [0-9]* trials* takes* up to [0-9.]* [KMG]*i*B\(ytes\)*\(, les
 for ini in "$srcdir"/experiments/*.ini; do
     "$run" -n "$ini" >out 2>all
     grep -v -e "$takes" -e '^the references take about' -e '^all runs take ' -e '^variant  *task  *runs ' \
-        -e '^[a-z0-9_]*  *[a-z]*  *[0-9][0-9]*  *[0-9][0-9]*  *[0-9]* .* \([0-9.]* s\|[0-9]* min\|[0-9.]* h\)$' all >err
+        -e '^[a-z0-9_]*  *[a-z]*  *[0-9][0-9]*  *[0-9][0-9]*  *[0-9]* .* \([0-9.]* s\|[0-9.]* min\|[0-9.]* h\)$' all >err
     if [ -s err ] && ! grep -v ': .* needs .* of memory, ' err >/dev/null; then
         skip "`basename "$ini"` is a plan" "it needs more memory than there is here"
     else

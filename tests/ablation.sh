@@ -195,6 +195,71 @@ does "and three are too few for a test" 0 "^none .* too few seeds" "$run" --summ
 sed 's/^baseline.*/compare = none : z/' few.ini >pairs.ini
 does "declared pairs have lines of their own" 0 "^bits  none against z at 24: .* of 7 seeds: " "$run" pairs.ini -o pairs.h5
 
+# ---- a corpus that changes ----
+
+cat >corpus.ini <<'INI'
+[experiment]
+name = corpus
+measure = train
+backends = ref32
+save = none
+[task text]
+task = bytes
+file = text
+length = 8
+[train]
+updates = 6000
+batch = 8
+eval_rows = 8
+lr = 1e-2
+seed = 1
+confirm = 2
+checkpoint_every = 0.02
+[trial]
+mixer = none
+width = 16
+task = text
+INI
+# write LETTERS: the corpus, always of one size.
+write() {
+    awk -v of="$1" 'BEGIN { for (i = 0; i < 2000; i++) printf "%s", substr(of, i % length(of) + 1, 1) }' >text.new
+    mv text.new text
+}
+# await FILE: until it is there, or the program has ended.
+await() {
+    while [ ! -s "$1" ] && kill -0 $child 2>/dev/null; do
+        sleep 0.01
+    done
+}
+write abcdefg
+cp text text.was
+OMP_NUM_THREADS=1 "$run" -o corpus.h5 corpus.ini >out 2>err &
+child=$!
+await corpus.state/0001
+write gfedcba
+wait $child
+got=$?
+[ $got = 2 ] && [ "`wc -c <text`" = "`wc -c <text.was`" ] &&
+    grep -q "FAILED: text: has changed since the experiment began$" out
+ok $? "a run that would learn from a corpus that has changed, at the same size, is an error"
+does "it does not go on with it" 2 "trial 1 read another text then: fnv1a64 [0-9a-f]*, 2000 bytes, now fnv1a64" "$run" --resume -o corpus.h5 corpus.ini
+cp text.was text
+does "it does with that which it had: the confirming run was not made" 0 "2 of 2 trials" "$run" --resume -o corpus.h5 corpus.ini
+sed 's/^updates.*/updates = 200000/' corpus.ini >long.ini
+"$run" -o long.h5 long.ini >out 2>err &
+child=$!
+await long.state/0001
+kill -INT $child
+wait $child
+write gfedcba
+does "nor does an unfinished run" 2 "trial 1 read another text then" "$run" --resume -o long.h5 long.ini
+rm long.h5.part
+does "also where its checkpoint is all that is left" 2 "long.state/0001: is of another corpus: 'fnv1a64 [0-9a-f]*, 2000 bytes', not 'fnv1a64 [0-9a-f]*, 2000 bytes'; take it with --resume=anyway" \
+    "$run" --resume -o long.h5 long.ini
+sed -i 's/^updates.*/until = 6000\n&/' long.ini
+does "unless it is to be taken, of another line besides" 0 "long.state/0001: the run goes on at update [0-9]* of 6000, though that is of another line, corpus" \
+    "$run" --resume=anyway -o long.h5 long.ini
+
 # ---- summaries ----
 
 does "a summary" 0 "^bits  length 6, chance 0.500, IQM" "$run" --summary small.h5

@@ -421,10 +421,10 @@ static void unsettled(void)
     drop(want);
 }
 
-/* Of another plan, line, backend, device or build. */
+/* Of another plan, line, corpus, backend, device or build. */
 static void another(void)
 {
-    static const char *const what[] = {"plan", "line", "backend", "device", "build"};
+    static const char *const what[] = {"plan", "line", "corpus", "backend", "device", "build"};
     struct tested *want = undisturbed(&ref64, "none", TINY);
 
     for (int i = 0; i < (int)COUNT(what); i++) {
@@ -433,8 +433,8 @@ static void another(void)
         for (int any = 0; any < 2; any++) {
             leave(&ref64, "none", TINY, 4);
             x = prepare(&ref64, "none", TINY);
-            char *const text[] = {x->at.of.plan, x->at.of.line, x->at.of.backend, x->at.of.device,
-                                  x->at.of.build};
+            char *const text[] = {x->at.of.plan,    x->at.of.line,   x->at.of.corpus,
+                                  x->at.of.backend, x->at.of.device, x->at.of.build};
             strcpy(text[i], "other");
             x->at.use = any ? CHECKPOINT_ANY : CHECKPOINT_OWN;
             snprintf(is_of, sizeof is_of, "0001: is of another %s: '", what[i]);

@@ -1,8 +1,9 @@
-/* May a file be read, and if not, why; who has it locked (file.h). */
+/* May a file be read, and if not, why; what it holds; who has it locked (file.h). */
 #include "config.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/file.h"
+#include "common/base/fnv.h"
 
 const char *file_unreadable(const char *name)
 {
@@ -125,4 +127,40 @@ unsigned char *file_read(const char *name, size_t *n)
         return NULL;
     }
     return text;
+}
+
+/* Goes on with all that is left of it. */
+static int hash_bytes(int fd, uint64_t *hash, uint64_t *bytes)
+{
+    enum { BUFFER = 1 << 16 };
+    unsigned char *some = malloc(BUFFER);
+    ssize_t n = 0;
+
+    if (!some)
+        return err_set("no memory to read it");
+    while ((n = read(fd, some, BUFFER)) > 0) {
+        *bytes += n;
+        *hash = fnv1a64(*hash, some, (size_t)n);
+    }
+    free(some);
+    return n < 0 ? err_set("%s", strerror(errno)) : 0;
+}
+
+int file_hash(const char *name, uint64_t *hash, uint64_t *bytes)
+{
+    struct stat st;
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int e = fd < 0 || fstat(fd, &st) ? err_set("%s", strerror(errno)) : 0;
+
+    if (!e && !S_ISREG(st.st_mode))
+        e = err_set("is no regular file");
+    e = e || hash_bytes(fd, hash, bytes);
+    if (fd >= 0)
+        close(fd);
+    return e ? err_at("%s", name) : 0;
+}
+
+void file_contents_text(uint64_t hash, uint64_t bytes, char text[MAX_CONTENTS])
+{
+    snprintf(text, MAX_CONTENTS, "fnv1a64 %016" PRIx64 ", %" PRIu64 " bytes", hash, bytes);
 }

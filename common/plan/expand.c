@@ -424,7 +424,7 @@ static void make_trial(struct plan *p, struct work *w)
     }
     if (t->input == INPUT_GGUF && take_sizes(p, w))
         return;
-    if (is_cell(t->call.op) && (training_backends(p->x, t) || training_file(t, w->corpus))) {
+    if (is_cell(t->call.op) && (training_backends(p->x, t) || training_file(p, t, w->corpus))) {
         refuse(p, w);
         return;
     }

@@ -66,6 +66,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "common/base/file.h"
 #include "common/call/contract.h"
 #include "common/call/machine.h"
 #include "common/plan/goal.h"
@@ -102,12 +103,14 @@ struct trial {
     int input_given;                 /* its section has the key `input` */
     enum case_kind cases;            /* of its section; the sizes are a case's */
     char file[MAX_FILE], group[128]; /* of the input; the file as seen from the working directory */
-    char tensor[512];                /* of input = gguf: names, see model.h */
-    char program[MAX_FILE];          /* of op = program: its file, as `file` */
-    char kernel[32];                 /* of the GPU backends; "": the first that accepts the case */
-    struct goal goal[N_PASSES];      /* of each pass, where times are measured */
-    char section[64];                /* NAME of [trial NAME], control characters as \xHH; or "" */
-    char eval[160];                  /* of training: lengths of the test, "40, 64"; or "" */
+    char contents
+        [MAX_CONTENTS];     /* of training: what `file`, its corpus, held when the plan was made */
+    char tensor[512];       /* of input = gguf: names, see model.h */
+    char program[MAX_FILE]; /* of op = program: its file, as `file` */
+    char kernel[32];        /* of the GPU backends; "": the first that accepts the case */
+    struct goal goal[N_PASSES]; /* of each pass, where times are measured */
+    char section[64];           /* NAME of [trial NAME], control characters as \xHH; or "" */
+    char eval[160];             /* of training: lengths of the test, "40, 64"; or "" */
     /* Of training from an ini: the name of its [model] or its mixer; the same, with what differs within it or within its
      * [train]; of its [task], or the task itself, likewise; or "". */
     char model[64], variant[64], task[64];

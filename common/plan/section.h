@@ -20,7 +20,10 @@ struct plan {
     int n_faults;
     int no_memory;    /* for one more of them */
     double available; /* bytes for tensors on this machine */
-    int elsewhere;    /* its tensors are the caller's, and not on this machine's account */
+    char corpus[MAX_FILE],
+        contents[MAX_CONTENTS]; /* of training: the last corpus, and what it holds */
+    uint64_t corpus_bytes;
+    int elsewhere; /* its tensors are the caller's, and not on this machine's account */
 };
 
 /* Something is wrong in that line; 0: in the whole. */

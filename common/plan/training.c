@@ -8,6 +8,7 @@
 
 #include "common/base/err.h"
 #include "common/base/file.h"
+#include "common/base/fnv.h"
 #include "common/base/number.h"
 #include "common/plan/keys.h"
 #include "common/plan/training.h"
@@ -17,6 +18,7 @@
 const char TRAIN_OP[] = "train";
 /* Rates and corrections in three tables, on the host and on the backend; six curves. */
 enum { BYTES_OF_UPDATE = 2 * 3 * 8 + 6 * 8 };
+enum { MAX_CORPUS = 1 << 30 }; /* of examples */
 
 /* The mixer's operation. */
 static const struct op *op_of_mixer(struct plan *p, const struct ini_section *s)
@@ -62,20 +64,40 @@ void training_refuse(struct plan *p, const struct ini_section *s)
     }
 }
 
-int training_file(struct trial *t, const char *file)
+/* The corpus of the plan's next trials. */
+static int read_corpus(struct plan *p, const char *file)
 {
+    uint64_t hash = FNV_BEGIN;
     struct stat st;
+    const char *why = file_unreadable(file);
 
-    t->file[0] = t->group[0] = 0;
+    if (strcmp(p->corpus, file) == 0)
+        return 0;
+    if (why || stat(file, &st))
+        return err_set("file = %s: %s", file, why ? why : "cannot be read");
+    if (st.st_size > MAX_CORPUS)
+        return err_set("file = %s: has %lld bytes, and a corpus at most %d", file,
+                       (long long)st.st_size, MAX_CORPUS);
+    p->corpus_bytes = 0;
+    if (file_hash(file, &hash, &p->corpus_bytes))
+        return err_at("file");
+    file_contents_text(hash, p->corpus_bytes, p->contents);
+    snprintf(p->corpus, sizeof p->corpus, "%s", file);
+    return 0;
+}
+
+int training_file(struct plan *p, struct trial *t, const char *file)
+{
+    t->file[0] = t->group[0] = t->contents[0] = 0;
     if (!cell_has_corpus(&t->call))
         return 0;
     if (!file || !*file)
         return err_set("task = bytes needs file = FILE, its corpus");
-    const char *why = file_unreadable(file);
-    if (why || stat(file, &st))
-        return err_set("file = %s: %s", file, why ? why : "cannot be read");
+    if (read_corpus(p, file))
+        return -1;
     snprintf(t->file, sizeof t->file, "%s", file);
-    cell_set_corpus(&t->call, st.st_size > 1 << 30 ? 1 << 30 : st.st_size);
+    snprintf(t->contents, sizeof t->contents, "%s", p->contents);
+    cell_set_corpus(&t->call, (int64_t)p->corpus_bytes);
     return 0;
 }
 

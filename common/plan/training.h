@@ -16,9 +16,9 @@ const struct op *training_op(struct plan *p, const struct ini_section *s,
                              const struct ini_entry *op, int *known);
 /* Faults for the keys that such a section cannot have. */
 void training_refuse(struct plan *p, const struct ini_section *s);
-/* A trial's corpus, `file` as the section has it, seen from the working directory; or no file, where the task has none.
- * Nonzero after err_set(). */
-int training_file(struct trial *t, const char *file);
+/* A trial's corpus, `file` as the section has it, seen from the working directory, and what it holds now, read once for all
+ * trials of the plan; or no file, where the task has none.  Nonzero after err_set(). */
+int training_file(struct plan *p, struct trial *t, const char *file);
 /* The lengths of a trial's key `eval`, rising, each once; how many, or -1 after err_set(). */
 int training_lengths(const struct trial *t, int64_t to[MAX_LENGTHS]);
 /* Does one backend that the experiment names, or none is named, store the trial's type?  Nonzero after err_set(). */

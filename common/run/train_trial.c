@@ -8,6 +8,7 @@
 #include "common/base/build.h"
 #include "common/base/err.h"
 #include "common/base/file.h"
+#include "common/base/fnv.h"
 #include "common/base/grow.h"
 #include "common/base/number.h"
 #include "common/call/watch.h"
@@ -42,6 +43,7 @@ int training_checkpoints(const struct experiment *x, const struct trial *t, cons
     *to = (struct checkpoints){.use = s->use, .say = s->say, .data = s->data};
     states_file(s, t->number, to->file);
     snprintf(of->plan, sizeof of->plan, "%s", x->name);
+    snprintf(of->corpus, sizeof of->corpus, "%s", *t->file ? t->contents : "none");
     snprintf(of->seed, sizeof of->seed, "%llu", (unsigned long long)x->seed);
     if (training_line(t, of->line)) /* with the rate that a search has found */
         return -1;
@@ -120,9 +122,22 @@ static int train_on(const struct task *task, const struct backend *b, const unsi
     return e;
 }
 
-static unsigned char *corpus_of(const struct trial *t, size_t *n)
+int training_corpus(const struct trial *t, unsigned char **to)
 {
-    return *t->file ? file_read(t->file, n) : NULL;
+    char now[MAX_CONTENTS];
+    size_t n = 0;
+
+    *to = NULL;
+    if (!*t->file)
+        return 0;
+    if (!(*to = file_read(t->file, &n)))
+        return -1;
+    file_contents_text(fnv1a64(FNV_BEGIN, *to, n), n, now);
+    if (strcmp(now, t->contents) == 0)
+        return 0;
+    free(*to);
+    *to = NULL;
+    return err_set("%s: has changed since the experiment began", t->file);
 }
 
 int training_run(const struct task *task)
@@ -130,10 +145,9 @@ int training_run(const struct task *task)
     struct result *r = task->r;
     const struct backend *b = training_place(task->x, task->t);
     struct reporting w = {.task = task};
-    size_t bytes = 0;
-    unsigned char *corpus = corpus_of(task->t, &bytes);
+    unsigned char *corpus;
 
-    if (*task->t->file && !corpus)
+    if (training_corpus(task->t, &corpus))
         return TRIAL_BAD_INPUT;
     if (cell_waits(&task->t->call)) {
         free(corpus);
@@ -145,8 +159,6 @@ int training_run(const struct task *task)
     int e = !r->cell || !r->training || !r->trained
                 ? err_set("no memory for a run")
                 : cell_read(&task->t->call, task->t->seed, r->cell);
-    if (!e && corpus && (int64_t)bytes != cell_corpus(&r->cell->batch))
-        e = err_set("%s has changed: it has %zu bytes now", task->t->file, bytes);
     e = e || train_on(task, b, corpus, &w);
     if (task->x->checks & CHECK_PARITY && !is_judged(b))
         result_skip(r, "parity", "no GPU trains: there is nothing that the oracle would judge");

@@ -5,9 +5,12 @@
 #include "common/run/result.h"
 #include "common/train/checkpoint.h"
 
-/* Nonzero after err_set(), or TRIAL_BAD_INPUT: the corpus cannot be read. */
+/* Nonzero after err_set(), or TRIAL_BAD_INPUT: the corpus cannot be read, or is no longer the plan's. */
 int training_run(const struct task *task);
 void training_free(struct result *r);
+/* *to becomes the bytes of a trial's corpus, to be freed, which are those that the plan has read; NULL: it has none.  Nonzero
+ * after err_set(): it has changed since, or cannot be read. */
+int training_corpus(const struct trial *t, unsigned char **to);
 /* Where a trial trains: on the backend that is named; else the first that is judged and there; else the reference of its
  * type. */
 const struct backend *training_place(const struct experiment *x, const struct trial *t);

@@ -10,7 +10,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "common/base/file.h"
 #include "common/base/grow.h"
 #include "common/ops/examples.h"
 #include "common/plan/training.h"
@@ -212,9 +211,8 @@ static int time_parts(const struct experiment *x, const struct trial *t, int war
 {
     struct timing *w = calloc(1, sizeof *w);
     struct cell *cell = malloc(sizeof *cell);
-    size_t bytes = 0;
-    unsigned char *corpus = *t->file ? file_read(t->file, &bytes) : NULL;
-    int e = !w || !cell ? err_set("no memory to time updates") : *t->file && !corpus ? -1 : 0;
+    unsigned char *corpus = NULL;
+    int e = !w || !cell ? err_set("no memory to time updates") : training_corpus(t, &corpus);
 
     if (!e) {
         w->x = x;

@@ -2,12 +2,10 @@
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +17,7 @@
 #include "common/plan/keys.h"
 #include "common/program/program.h"
 #include "common/store/header.h"
+#include "common/train/cell.h"
 
 /* By version, from 1; the last is written, and all are read.  In ablate-1 the columns `runs` and
  * `method` of the table `time` are called `repeats` and `caches`. */
@@ -141,37 +140,6 @@ int header_write(hid_t root, const struct experiment *x)
 
 /* ---- the contents of an input ---- */
 
-/* Goes on with a whole file. */
-static int hash_bytes(int fd, uint64_t *hash, uint64_t *bytes)
-{
-    enum { BUFFER = 1 << 16 };
-    unsigned char *some = malloc(BUFFER);
-    ssize_t n = 0;
-
-    if (!some)
-        return err_set("no memory to read it");
-    while ((n = read(fd, some, BUFFER)) > 0) {
-        *bytes += n;
-        *hash = fnv1a64(*hash, some, (size_t)n);
-    }
-    free(some);
-    return n < 0 ? err_set("%s", strerror(errno)) : 0;
-}
-
-static int hash_file(const char *name, uint64_t *hash, uint64_t *bytes)
-{
-    struct stat st;
-    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    int e = fd < 0 || fstat(fd, &st) ? err_set("%s", strerror(errno)) : 0;
-
-    if (!e && !S_ISREG(st.st_mode))
-        e = err_set("is no regular file");
-    e = e || hash_bytes(fd, hash, bytes);
-    if (fd >= 0)
-        close(fd);
-    return e ? err_at("%s", name) : 0;
-}
-
 /* The other shards of a model, from which its tensors may come as well. */
 static int hash_shards(const char *name, uint64_t *hash, uint64_t *bytes)
 {
@@ -179,7 +147,7 @@ static int hash_shards(const char *name, uint64_t *hash, uint64_t *bytes)
     int e = !g;
 
     for (const struct gguf *s = g ? g->next : NULL; !e && s; s = s->next)
-        e = hash_file(s->file, hash, bytes);
+        e = file_hash(s->file, hash, bytes);
     gguf_close(g);
     return e;
 }
@@ -188,10 +156,14 @@ int header_contents(const struct trial *t, char contents[MAX_CONTENTS])
 {
     uint64_t hash = FNV_BEGIN, bytes = 0;
 
-    if (hash_file(t->file, &hash, &bytes) ||
+    if (is_cell(t->call.op)) { /* its runs are held against what the plan has read */
+        snprintf(contents, MAX_CONTENTS, "%s", t->contents);
+        return 0;
+    }
+    if (file_hash(t->file, &hash, &bytes) ||
         (t->input == INPUT_GGUF && hash_shards(t->file, &hash, &bytes)))
         return -1;
-    snprintf(contents, MAX_CONTENTS, "fnv1a64 %016" PRIx64 ", %" PRIu64 " bytes", hash, bytes);
+    file_contents_text(hash, bytes, contents);
     return 0;
 }
 

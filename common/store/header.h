@@ -14,6 +14,7 @@
 #include <hdf5.h>
 
 #include "common/base/column.h"
+#include "common/base/file.h"
 #include "common/plan/plan.h"
 #include "common/plan/programs.h"
 
@@ -22,8 +23,8 @@ void header_device(const struct experiment *x, char *text, size_t size);
 /* The attributes of the root; nonzero after err_set(). */
 int header_write(hid_t root, const struct experiment *x);
 
-/* The contents of a trial's input file, as "fnv1a64 85944171f73967e8, 6 bytes". */
-enum { MAX_CONTENTS = 64 };
+/* The contents of a trial's input file as a text (file.h): of a corpus as the plan has read it, of others as they are now.
+ * Nonzero after err_set(). */
 int header_contents(const struct trial *t, char contents[MAX_CONTENTS]);
 
 enum { HEADER_SCHEMA = 2 }; /* of what is written */

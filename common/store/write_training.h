@@ -10,7 +10,7 @@
  *     batch/   token target                             [batch,step,row], where these are kept
  *
  * Attributes of the trial: backend, device, ended, updates_done, learned_at; of a run that went on from a checkpoint of another
- * plan, line, backend, device or build resumed_anyway, with which of these. */
+ * plan, line, corpus, backend, device or build resumed_anyway, with which of these. */
 #ifndef WRITE_TRAINING_H
 #define WRITE_TRAINING_H
 

@@ -15,7 +15,7 @@
 #include "common/train/checkpoint.h"
 #include "common/train/running.h"
 
-enum { FORMAT = 1, BEFORE = 8, SENTENCE = CHECKPOINT_LINE + 1200 };
+enum { FORMAT = 2, BEFORE = 8, SENTENCE = CHECKPOINT_LINE + 1200 };
 
 /* ---- whose it is ---- */
 
@@ -35,6 +35,7 @@ static void pass_of(struct record *k, struct checkpoint_of *o)
     pass_format(k);
     record_text(k, o->plan, sizeof o->plan);
     record_text(k, o->line, sizeof o->line);
+    record_text(k, o->corpus, sizeof o->corpus);
     record_text(k, o->seed, sizeof o->seed);
     record_text(k, o->backend, sizeof o->backend);
     record_text(k, o->device, sizeof o->device);
@@ -97,9 +98,10 @@ static void compare(const struct checkpoint_of *there, const struct checkpoint_o
                     char words[CHECKPOINT_TEXT], struct difference *first)
 {
     const struct difference of[] = {
-        {"plan", there->plan, here->plan},       {"line", there->line, here->line},
-        {"seed", there->seed, here->seed},       {"backend", there->backend, here->backend},
-        {"device", there->device, here->device}, {"build", there->build, here->build}};
+        {"plan", there->plan, here->plan},          {"line", there->line, here->line},
+        {"corpus", there->corpus, here->corpus},    {"seed", there->seed, here->seed},
+        {"backend", there->backend, here->backend}, {"device", there->device, here->device},
+        {"build", there->build, here->build}};
 
     *words = 0;
     *first = (struct difference){NULL, NULL, NULL};

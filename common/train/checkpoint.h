@@ -15,9 +15,10 @@ enum { CHECKPOINT_LINE = 4096, CHECKPOINT_TEXT = 256 };
 
 /* Whose it is. */
 struct checkpoint_of {
-    char plan[CHECKPOINT_TEXT]; /* the experiment's name */
-    char line[CHECKPOINT_LINE]; /* the words of the run */
-    char seed[CHECKPOINT_TEXT]; /* the experiment's, of validation and test data */
+    char plan[CHECKPOINT_TEXT];   /* the experiment's name */
+    char line[CHECKPOINT_LINE];   /* the words of the run */
+    char corpus[CHECKPOINT_TEXT]; /* what the file that it learns from holds; "none" */
+    char seed[CHECKPOINT_TEXT];   /* the experiment's, of validation and test data */
     char backend[CHECKPOINT_TEXT], device[CHECKPOINT_TEXT], build[CHECKPOINT_TEXT];
 };
 

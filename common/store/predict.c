@@ -2,6 +2,7 @@
  * result, and what HDF5 needs around them (predict.h). */
 #include "config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -9,10 +10,13 @@
 #include "common/base/err.h"
 #include "common/base/file.h"
 #include "common/base/number.h"
+#include "common/plan/training.h"
+#include "common/program/layout.h"
+#include "common/run/train_trial.h"
 #include "common/store/output.h"
 #include "common/store/predict.h"
-#include "common/store/write_training.h"
 #include "common/store/write_trial.h"
+#include "common/train/judge.h"
 
 /* What HDF5 takes, at most, as measured with 1.10.8: of a dump, of a trial with its attributes, dimensions
  * and tables, of each dataset with its header, its names of axes and its place in a group, and of a row of a
@@ -24,6 +28,17 @@ enum {
     OF_ROW = 512,
     ALIGNED = 3072,
     PAGE = 4096
+};
+/* And of a run of training: a dataset without units and storage type; a row of its tables of verdicts, with four texts, and of
+ * judged updates; how many datasets it has of each length. */
+enum {
+    OF_SERIES = 512,
+    OF_PARITY_ROW = 256,
+    OF_JUDGED = 16,
+    CURVES = 7,
+    EVALS = 3,
+    TESTS = 2,
+    LENGTHS = 4
 };
 
 /* The result that a trial would have, all of it pretended.  Nobody looks at a tensor's values. */
@@ -117,16 +132,82 @@ static double rows(const struct experiment *x, const struct trial *t, const stru
     return verdicts + times * (x->measure == MEASURE_CROSSOVER ? MAX_POINTS : 1);
 }
 
+/* On disk, of so many bytes of data. */
+static double aligned(double bytes)
+{
+    const double page = bytes >= ALIGNED ? PAGE : 1;
+    return ceil(bytes / page) * page;
+}
+
 static double file_bytes(struct pretended *p, const struct experiment *x, const struct trial *t)
 {
     const int n = dump_tensors(x, &p->r, p->bytes);
     double sum = OF_TRIAL + OF_ROW * rows(x, t, &p->r) + (double)strlen(t->text);
 
-    for (int i = 0; i < n; i++) {
-        const int64_t page = p->bytes[i] >= ALIGNED ? PAGE : 1;
-        sum += (double)((p->bytes[i] + page - 1) / page * page) + OF_DATASET;
-    }
+    for (int i = 0; i < n; i++)
+        sum += aligned((double)p->bytes[i]) + OF_DATASET;
     return n < 0 ? -1 : sum;
+}
+
+/* ---- a run of training, as write_training.c writes it ---- */
+
+/* So many doubles. */
+static double series(double n)
+{
+    return aligned(8 * n) + OF_SERIES;
+}
+
+/* Verdicts, with their texts, and the updates that they are on. */
+static double verdict_bytes(const struct cell *c)
+{
+    const double judged = fmin((double)c->until, 3 + (double)(c->until / c->parity_every));
+    return (OF_ROW + OF_PARITY_ROW) * (judged * update_verdicts(c) + 1) + OF_JUDGED * judged +
+           3 * OF_DATASET;
+}
+
+/* The weights of the start and of the end, and the first batches. */
+static double kept_bytes(const struct cell *c)
+{
+    struct layout *l = malloc(sizeof *l);
+    const int64_t batch = DIM(&c->batch, 'T') * DIM(&c->batch, 'B');
+    double bytes = 2 * series((double)(KEPT_BATCHES * batch));
+
+    if (!l)
+        return bytes;
+    const struct call f = call_on(&c->model, &ref64, NULL, NULL);
+    layout_find(l, &f);
+    for (int i = 0; i < l->storage.n; i++)
+        bytes += 2 * series((double)l->storage.part[i].n);
+    for (int i = 0; i < l->wide.n; i++)
+        bytes += 2 * series((double)l->wide.part[i].n);
+    free(l);
+    return bytes;
+}
+
+double predict_training(const struct trial *t, int keep, int judged)
+{
+    struct cell *c = malloc(sizeof *c);
+    double bytes = OF_TRIAL + (double)strlen(t->text);
+
+    if (c && !cell_read(&t->call, t->seed, c)) {
+        int64_t length[MAX_LENGTHS];
+        const double validated = 1 + (c->eval_every ? (double)(c->until / c->eval_every) : 0);
+        bytes += CURVES * series((double)c->until) + EVALS * series(validated) + TESTS * series(10);
+        if (training_lengths(t, length) > 0)
+            bytes += LENGTHS * series(MAX_LENGTHS);
+        if (judged && c->parity_every)
+            bytes += verdict_bytes(c);
+        if (keep)
+            bytes += kept_bytes(c);
+    }
+    free(c);
+    return bytes;
+}
+
+/* Has it the verdicts of a backend that is judged? */
+static int has_verdicts(const struct experiment *x, const struct trial *t)
+{
+    return x->checks & CHECK_PARITY && is_judged(training_place(x, t));
 }
 
 double predict_trial(const struct experiment *x, int i)
@@ -137,7 +218,7 @@ double predict_trial(const struct experiment *x, int i)
 
     if (x->measure == MEASURE_TRAIN) {
         free(p);
-        return OF_TRIAL + training_bytes(t, x->save == SAVE_FINAL) + (double)strlen(t->text);
+        return predict_training(t, x->save == SAVE_FINAL, has_verdicts(x, t));
     }
     if (!p) {
         err_set("no memory to predict the size of a dump");

@@ -9,6 +9,8 @@
 double predict_dump(const struct experiment *x, struct store *s);
 /* The same of trial i alone. */
 double predict_trial(const struct experiment *x, int i);
+/* The same of a run of training, whose weights are kept, and whose updates are judged, or not; without that of a dump. */
+double predict_training(const struct trial *t, int keep, int judged);
 /* Is there space for that where the output will be, and DUMP_SPARE bytes more, which a trial needs
  * while it is written?  Nonzero after err_set(); 0 also where the file
  * system does not say. */

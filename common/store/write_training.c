@@ -384,24 +384,3 @@ int training_write(hid_t trial, const struct result *r, int compress,
                ? -1
                : 0;
 }
-
-double training_bytes(const struct trial *t, int keep)
-{
-    enum { CURVES = 7, OF_EVALUATION = 24, OF_VERDICT = 512, OF_JUDGED = 200, HEADS = 16384 };
-    struct cell *c = malloc(sizeof *c);
-    double bytes = HEADS;
-
-    if (c && !cell_read(&t->call, t->seed, c)) {
-        int64_t weights;
-        const double n = cell_parameters(&t->call, F64, &weights);
-        const int64_t judged = c->parity_every ? 3 + c->until / c->parity_every : 0;
-        const int64_t validated = c->eval_every ? 1 + c->until / c->eval_every : 1;
-        bytes += 8.0 * CURVES * (double)c->until + OF_EVALUATION * (double)validated +
-                 (double)judged * OF_JUDGED * OF_VERDICT;
-        if (keep)
-            bytes +=
-                16 * n + 16.0 * KEPT_BATCHES * (double)(DIM(&c->batch, 'T') * DIM(&c->batch, 'B'));
-    }
-    free(c);
-    return bytes;
-}

@@ -28,7 +28,5 @@ struct training_part {
  * Nonzero after err_set(). */
 int training_write(hid_t trial, const struct result *r, int compress,
                    struct training_part to[MAX_TRAINING_PARTS], int *n);
-/* Bytes that they take on disk, at most about. */
-double training_bytes(const struct trial *t, int keep);
 
 #endif

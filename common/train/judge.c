@@ -279,3 +279,45 @@ int update_judged(struct update *u, uint64_t seed, struct verdicts *list, struct
     how->seconds = seconds_now() - began;
     return e ? -1 : 0;
 }
+
+/* ---- how many verdicts ---- */
+
+static int count_results(const struct call *f, const struct results *only)
+{
+    int n = 0;
+
+    FOR_RESULTS (f, i, grad)
+        n += !only || results_have(only, i, grad);
+    return n;
+}
+
+/* Of a call of the model: a layer is judged by the calls that it makes, also on gradients that only it has. */
+static int count_of_call(const struct call *f)
+{
+    struct layer_part *part = malloc(sizeof *part);
+    int n = count_results(f, NULL);
+
+    for (int k = 0; part && f->op->part && f->op->part(f, k, part); k++)
+        FOR_RESULTS (&part->call, i, grad)
+            n += results_have(&part->own, i, grad) &&
+                 !(part->of[i].n == 1 && op_results(f, part->of[i].arg[0], grad));
+    free(part);
+    return n;
+}
+
+double update_verdicts(const struct cell *c)
+{
+    enum {
+        OTHERS = 24
+    }; /* the batch 3, the norm 2, the schedule 9, two of AdamW 4 each, state and overflow */
+    const struct call model = call_on(&c->model, &ref64, NULL, NULL);
+    const struct results step = of_step(&model);
+    char name[2 * MAX_NAME];
+    double n = OTHERS + count_results(&model, &step);
+
+    for (int i = 0; i < program_calls(model.op); i++) {
+        const struct call f = call_on(program_call(model.op, i, name), &ref64, NULL, NULL);
+        n += count_of_call(&f);
+    }
+    return n;
+}

@@ -24,4 +24,7 @@ struct judged_update {
 int update_judged(struct update *u, uint64_t seed, struct verdicts *list,
                   struct judged_update *how);
 
+/* How many verdicts there are on one update, unless calls fail that leave none where they pass; at most. */
+double update_verdicts(const struct cell *c);
+
 #endif

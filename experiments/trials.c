@@ -84,7 +84,7 @@ struct dealing {
     int lost;
 };
 
-/* Of a run that confirms: its rate, once its search is over.  0: that is not yet so. */
+/* Of a run that confirms: its rate, once its search is over, which its words then have, too.  0: that is not yet so. */
 static int find_rate(struct dealing *d, int i)
 {
     struct trial *t = &d->r->x->trial[i];
@@ -97,7 +97,7 @@ static int find_rate(struct dealing *d, int i)
     if (stored_best_rate(store_file(d->r->store), d->r->x, i, &rate))
         return -1;
     cell_set_rate(&t->call, rate);
-    return 1;
+    return plan_text(t) ? -1 : 1;
 }
 
 static int next(struct trial *to, void *data)

@@ -242,6 +242,8 @@ got=$?
 [ $got = 2 ] && [ "`wc -c <text`" = "`wc -c <text.was`" ] &&
     grep -q "FAILED: text: has changed since the experiment began$" out
 ok $? "a run that would learn from a corpus that has changed, at the same size, is an error"
+sed -n 's/^ *again: run-ablation -t //p' out >again
+does "the line to repeat it, which confirms, runs by itself" 0 "^1	train .* lr=0.01 .* seed=2 file=text" sh -c 'eval "\"\$0\" -n -t `cat again`"' "$run"
 does "it does not go on with it" 2 "trial 1 read another text then: fnv1a64 [0-9a-f]*, 2000 bytes, now fnv1a64" "$run" --resume -o corpus.h5 corpus.ini
 cp text.was text
 does "it does with that which it had: the confirming run was not made" 0 "2 of 2 trials" "$run" --resume -o corpus.h5 corpus.ini
@@ -259,6 +261,29 @@ does "also where its checkpoint is all that is left" 2 "long.state/0001: is of a
 sed -i 's/^updates.*/until = 6000\n&/' long.ini
 does "unless it is to be taken, of another line besides" 0 "long.state/0001: the run goes on at update [0-9]* of 6000, though that is of another line, corpus" \
     "$run" --resume=anyway -o long.h5 long.ini
+
+# A verdict that failed, of another dump, in the place of those of a run that confirms.
+"$run" -t "softmax rows=2 columns=2" -o checked.h5 >out 2>err
+if "$PYTHON" -c 'import h5py' 2>err; then
+    cp small.h5 failed.h5
+    "$PYTHON" - >out 2>err <<'PYTHON'
+import h5py
+f = h5py.File("failed.h5", "a")
+t = f["trial/0010"]
+if "check" in t:
+    del t["check"]
+h5py.File("checked.h5").copy("trial/0001/check", t, name="check")
+rows = t["check"][()]
+rows["verdict"][0] = b"fail"
+t["check"][...] = rows
+PYTHON
+    does "the page of it" 0 "^wrote" "$run" --report failed.h5 -o failed.html
+    does "has the words that repeat it, with its rate" 0 "Words of the trial.*<code>train [^<]*mixer=e74 [^<]* lr=[0-9][^<]* seed=11 eval=[^<]*</code>" \
+        sh -c 'tr "\n" " " <failed.html | grep -o "Words of the trial.*train [^<]*</code>"'
+else
+    skip "the page of it" "no h5py"
+    skip "has the words that repeat it, with its rate" "no h5py"
+fi
 
 # ---- summaries ----
 

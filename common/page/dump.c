@@ -180,6 +180,11 @@ static int read_trial(struct page_dump *d, hid_t g, struct page_trial *t, int64_
             return err_set("no memory for a text");
     }
     cut_words(t);
+    if (H5Aexists(g, "again") > 0) { /* of training: with the rate that a search has found */
+        free(t->line);
+        if (!(t->line = h5_get_text(g, "again")))
+            return -1;
+    }
     t->checks = count_of(g, "n_checks");
     t->failed = count_of(g, "failed");
     t->unjudged = count_of(g, "unjudged");

@@ -301,7 +301,7 @@ static void failures(FILE *to, const struct page_dump *d)
             html_cell(to, t->check[k].worst);
             html_verdict(to, t->check[k].verdict);
             fputs("<td><code>", to);
-            html_text(to, t->line);
+            html_lines(to, t->line); /* all of it */
             fputs("</code></td></tr>\n", to);
         }
     if (n)

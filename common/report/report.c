@@ -160,12 +160,14 @@ static int64_t first_failed_update(const struct result *r)
 }
 
 /* The command that runs a trial again, as a shell reads it; b, unless NULL, is
- * what its times are compared with. */
+ * what its times are compared with.  There is none for a run whose rate no search has found. */
 static void again_line(const struct report *p, const struct baseline *b, const struct result *r,
                        const struct trial *t)
 {
     FILE *to = p->screen.to;
 
+    if (is_cell(t->call.op) && cell_waits(&t->call))
+        return;
     if (p->judged) {
         char *dump = quote_shell(p->judged, 0), *as = p->as ? quote_shell(p->as, 0) : NULL;
         fprintf(to, "      again: run-ablation judge %s%s%s\n", dump ? dump : "FILE",

@@ -262,6 +262,16 @@ sed -i 's/^updates.*/until = 6000\n&/' long.ini
 does "unless it is to be taken, of another line besides" 0 "long.state/0001: the run goes on at update [0-9]* of 6000, though that is of another line, corpus" \
     "$run" --resume=anyway -o long.h5 long.ini
 
+sed 's/^confirm.*//; s/^lr.*/lr = 1e-2/; s/^seed = 1.*/seed = 1/; s/^updates.*/updates = 2/' whole.ini >one.ini
+does "one seed has no interval" 0 "^none  *112  *0  *[01]\.[0-9]*  *[01]\.[0-9]*  *[01]/1 " "$run" one.ini -o one.h5
+does "in the table of tests" 0 "^bits,none,24,accuracy,1,0\.[0-9]*,nan,nan,nan,nan$\|^bits,none,24,accuracy,1,0\.[0-9]*,,,,$" "$run" --summary one.h5 --csv --by tests
+does "its page" 0 "^wrote" "$run" --report one.h5 -o one.html
+does "has none either: neither in a table" 0 "^0$" sh -c 'grep -c "<td class=\"n\">[01][.][0-9]* \[" one.html || true'
+does "nor below a figure" 0 '<td class="n">0[.][0-9]*</td><td class="n">–</td><td class="n">–</td><td>0[.][0-9]*</td></tr>$' cat one.html
+does "nor a whisker in one, but for those of shares" 0 "^0$" sh -c 'grep -c "class=\"whisker s[0-9]*\" d=\"M[0-9.]* [0-9.]*V" one.html || true'
+does "nor has a pair of one seed" 0 "^bits  none against z at 24: [-+]0\.[0-9]* of 1 seed: too few seeds$" \
+    sh -c 'sed "s/^baseline.*/compare = none : z/" one.ini >one_pair.ini && "$0" one_pair.ini -o one_pair.h5' "$run"
+
 # A verdict that failed, of another dump, in the place of those of a run that confirms.
 "$run" -t "softmax rows=2 columns=2" -o checked.h5 >out 2>err
 if "$PYTHON" -c 'import h5py' 2>err; then

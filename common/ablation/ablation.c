@@ -238,6 +238,16 @@ static void time_to_target(const struct runs *r, struct ablated_cell *c, double 
     c->seconds = median_of(x + 2 * n, n);
 }
 
+/* One seed has none. */
+static int interval_of(const double *x, int n, double (*statistic)(const double *x, int n),
+                       uint64_t seed, struct bootstrap *to)
+{
+    if (n > 1)
+        return bootstrap(x, n, statistic, seed, to);
+    to->bca = to->percentile = (struct interval){NAN, NAN};
+    return 0;
+}
+
 /* The runs of a cell have the same lengths: they differ in rate and seed. */
 static int sum_up_tests(const struct runs *r, const struct ablation_how *how,
                         struct ablated_cell *c, double *x)
@@ -250,8 +260,8 @@ static int sum_up_tests(const struct runs *r, const struct ablation_how *how,
             x[i] = run_value(&r->run[c->run[i]], &r->run[c->run[i]].test[k]);
         t->value = interquartile_mean(x, c->n);
         if (how->intervals &&
-            bootstrap(x, c->n, interquartile_mean,
-                      seed_of(how->seed, c->variant, "", c->task, t->length), &t->interval))
+            interval_of(x, c->n, interquartile_mean,
+                        seed_of(how->seed, c->variant, "", c->task, t->length), &t->interval))
             return -1;
     }
     return 0;
@@ -329,7 +339,7 @@ static int compare(const struct ablation_how *how, struct ablation *a, struct co
         const uint64_t seed = seed_of(how->seed, x->variant, y->variant, x->task, p->length);
         p->difference = plain_mean(d, p->n);
         p->p = sign_flip(d, p->n, seed);
-        e = bootstrap(d, p->n, plain_mean, seed, &p->interval);
+        e = interval_of(d, p->n, plain_mean, seed, &p->interval);
     }
     free(d);
     return e;

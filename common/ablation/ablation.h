@@ -35,7 +35,7 @@ struct searched_rate {
 struct test_of {
     int64_t length;
     double value;
-    struct bootstrap interval;
+    struct bootstrap interval; /* of one run NaN, as a pair's of one seed */
 };
 
 struct ablated_cell {

@@ -171,7 +171,9 @@ static void test_cell(FILE *to, const struct test_of *test)
 {
     char text[80] = "–";
 
-    if (test)
+    if (test && isnan(test->interval.bca.low))
+        snprintf(text, sizeof text, "%.3f", test->value);
+    else if (test)
         snprintf(text, sizeof text, "%.3f [%.3f %.3f]", test->value, test->interval.bca.low,
                  test->interval.bca.high);
     html_value(to, text);

@@ -26,9 +26,9 @@ static void count_cell(struct row *to, double x)
     row_add(to, "%s", text);
 }
 
-static void value_cell(struct row *to, const struct test_of *t, int n)
+static void value_cell(struct row *to, const struct test_of *t)
 {
-    if (t && n == 1)
+    if (t && isnan(t->interval.bca.low))
         row_add(to, "%.3f", t->value);
     else if (t)
         row_add(to, "%.3f [%.3f %.3f]", t->value, t->interval.bca.low, t->interval.bca.high);
@@ -135,9 +135,9 @@ static void cells(const struct stored_ablation *s, const struct ablated_task *f,
     if (rates_matter(a, f))
         row_add(to, c->best < 0 ? "-" : "%.3g%s", c->best < 0 ? 0 : c->rate[c->best].rate,
                 c->at_end ? "!" : "");
-    value_cell(to, ablated_test_at(c, f->length), c->n);
+    value_cell(to, ablated_test_at(c, f->length));
     if (f->longest > f->length)
-        value_cell(to, ablated_test_at(c, f->longest), c->n);
+        value_cell(to, ablated_test_at(c, f->longest));
     share_cell(to, c->n ? c->solved : -1, c->n);
     if (f->longest > f->length)
         share_cell(to, c->n ? c->holds : -1, c->n);
@@ -235,6 +235,10 @@ static void pairs(const struct screen *s, const struct ablation *a)
         if (!p->n)
             say(s, 0, "%s  %s against %s: no seed is common to both", a->cell[p->a].task,
                 a->cell[p->a].variant, a->cell[p->b].variant);
+        else if (isnan(p->interval.bca.low))
+            say(s, 0, "%s  %s against %s at %lld: %+.3f of 1 seed: %s", a->cell[p->a].task,
+                a->cell[p->a].variant, a->cell[p->b].variant, (long long)p->length, p->difference,
+                text);
         else
             say(s, 0, "%s  %s against %s at %lld: %+.3f [%.3f %.3f] of %d seeds: %s",
                 a->cell[p->a].task, a->cell[p->a].variant, a->cell[p->b].variant,

@@ -66,6 +66,9 @@ static int print(const struct summary_words *w, hid_t file)
 
     if (w->by && !w->csv)
         return e;
+    if (!e && a.runs.unnamed)
+        e = err_set("%s: its %d runs are of -t, which names no variants; an ini does", w->file,
+                    a.runs.unnamed);
     if (!e && !a.runs.n)
         e = err_set("%s: no run is finished", w->file);
     if (!e && a.runs.unfinished)

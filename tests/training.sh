@@ -39,6 +39,11 @@ does "its page" 0 "^wrote parity.html" "$run" --report parity.h5 -o parity.html
 does "has its curves" 0 'class="curve s0"' cat parity.html
 does "as records" 0 "^1	[a-z0-9_]*	test	12	" "$run" --tsv -t "train mixer=none $(echo "$small" | sed 's/n_state=4 //')"
 
+does "a summary of one run is its row" 0 "^e74  *[0-9 ]*  *[0-9 ]*  *[01]\.[0-9]*  *[01]/1 " "$run" --summary parity.h5
+
+"$run" -t "train mixer=none $(echo "$small" | sed 's/n_state=4 //') seed=1,2" -o two.h5 >out 2>err
+does "several runs of words have no variants" 2 "two.h5: its 2 runs are of -t, which names no variants" "$run" --summary two.h5
+
 # ---- the same again ----
 
 for twice in 1 2; do

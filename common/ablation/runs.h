@@ -17,6 +17,7 @@ struct run_test {
 struct stored_run {
     int trial;                              /* from 0 */
     char variant[RUN_NAME], task[RUN_NAME]; /* as the file has them: to be made printable */
+    int unnamed; /* it is of words, and called by its mixer and its task */
     double rate;
     uint64_t seed;
     int confirms; /* it was made at the best rate of a search */
@@ -39,6 +40,7 @@ struct runs {
     int n;
     struct stored_run *run;
     int unfinished; /* trials that are not in the file as yet */
+    int unnamed; /* of words, which name no variants: several are not compared, and not among the n */
 };
 
 /* What a test says: accuracy, or bits.  A run that diverged is at chance. */

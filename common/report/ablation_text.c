@@ -249,8 +249,6 @@ static void pairs(const struct screen *s, const struct ablation *a)
 
 void ablation_text(const struct screen *s, const struct stored_ablation *a)
 {
-    if (a->runs.n < 2)
-        return;
     for (int i = 0; i < a->ablation.n_cells;) {
         const struct ablated_task f = ablated_task_of(&a->ablation, i);
         task(s, a, &f);

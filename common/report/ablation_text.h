@@ -5,7 +5,6 @@
 #include "common/store/read_ablation.h"
 #include "common/report/screen.h"
 
-/* Nothing where there is one run alone. */
 void ablation_text(const struct screen *s, const struct stored_ablation *a);
 
 #endif

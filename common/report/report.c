@@ -695,7 +695,7 @@ void report_note(struct report *p, const char *fmt, ...)
 void report_ablation(struct report *p, const struct stored_ablation *a)
 {
     progress_clear();
-    if (!p->screen.tsv)
+    if (!p->screen.tsv && a->runs.n > 1) /* one run has been printed */
         ablation_text(&p->screen, a);
 }
 

@@ -13,13 +13,14 @@
 
 /* ---- attributes ---- */
 
-static int get_name(hid_t at, const char *name, char to[RUN_NAME])
+/* A run that words have made has no name; it is called by its mixer, and by its task. */
+static int get_name(hid_t at, const char *name, const char *key, char to[RUN_NAME])
 {
-    char *text = H5Aexists(at, name) > 0 ? h5_get_text(at, name) : NULL;
+    char *text = h5_get_text(at, H5Aexists(at, name) > 0 ? name : key);
 
     snprintf(to, RUN_NAME, "%s", text ? text : "");
     free(text);
-    return 0;
+    return text ? 0 : -1;
 }
 
 /* NAN where there is none. */
@@ -152,7 +153,8 @@ static int get_speed(hid_t trial, struct stored_run *to)
 static int read_trial(hid_t trial, struct stored_run *to)
 {
     double confirms;
-    int e = get_name(trial, "variant", to->variant) || get_name(trial, "task_name", to->task) ||
+    int e = get_name(trial, "variant", "mixer", to->variant) ||
+            get_name(trial, "task_name", "task", to->task) ||
             h5_get_double(trial, "lr", &to->rate) || h5_get_seed(trial, "seed", &to->seed) ||
             get_end(trial, &to->end) || h5_get_int(trial, "updates_done", &to->updates) ||
             h5_get_int(trial, "learned_at", &to->learned) ||
@@ -175,7 +177,8 @@ int run_read(hid_t file, int trial, struct stored_run *to)
 
     *to = (struct stored_run){.trial = trial};
     if (complete > 0)
-        is = H5Aexists(g, "ended") > 0 && H5Aexists(g, "variant") > 0;
+        is = H5Aexists(g, "ended") > 0;
+    to->unnamed = is > 0 && H5Aexists(g, "variant") <= 0;
     if (is > 0 && read_trial(g, to))
         is = err_at("trial %d", trial + 1);
     h5_drop(g);
@@ -195,7 +198,9 @@ int runs_read(hid_t file, struct runs *to)
         const int is = run_read(file, i, &more[to->n]);
         if (is < 0)
             return -1;
-        to->n += is;
+        const int unnamed = is && n > 1 && more[to->n].unnamed;
+        to->n += is && !unnamed;
+        to->unnamed += unnamed;
         to->unfinished += !is;
     }
     return n < 0 ? -1 : 0;

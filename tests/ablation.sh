@@ -272,6 +272,17 @@ does "nor a whisker in one, but for those of shares" 0 "^0$" sh -c 'grep -c "cla
 does "nor has a pair of one seed" 0 "^bits  none against z at 24: [-+]0\.[0-9]* of 1 seed: too few seeds$" \
     sh -c 'sed "s/^baseline.*/compare = none : z/" one.ini >one_pair.ini && "$0" one_pair.ini -o one_pair.h5' "$run"
 
+# Beyond 24 seeds p is not exact, and that is said.
+sed 's/^confirm.*/confirm = 11 .. 35/; s/^eval = .*//; s/^task = bits, words/task = bits/; /^.task words/,/^length/d' few.ini >many.ini
+sed 's/^confirm.*/confirm = 11 .. 34/' many.ini >exact.ini
+does "p of 25 seeds is drawn" 0 "^  p of 25 seeds is of 1048576 drawn ways to give signs, and not exact$" "$run" many.ini -o many.h5
+"$run" --report many.h5 -o many.html >out 2>err
+does "says the page, too" 0 "p is of the sign-flip test, two-sided, exact up to 24 seeds, and beyond, as here, of 1048576 drawn ways" cat many.html
+"$run" exact.ini -o exact.h5 >said 2>err
+does "of 24 it is exact" 0 "^0$" sh -c 'grep -c "drawn" said || true'
+"$run" --report exact.h5 -o exact.html >out 2>err
+does "on the page, too" 0 "p is of the exact sign-flip test, two-sided, adjusted by Holm" cat exact.html
+
 # A verdict that failed, of another dump, in the place of those of a run that confirms.
 "$run" -t "softmax rows=2 columns=2" -o checked.h5 >out 2>err
 if "$PYTHON" -c 'import h5py' 2>err; then

@@ -24,6 +24,18 @@ void comparison_text(const struct compared_pair *p, char text[COMPARISON_TEXT])
         append(text, COMPARISON_TEXT, p->adjusted < 0.0005 ? ", p %.1e" : ", p %.3f", p->adjusted);
 }
 
+int ablation_drawn(const struct ablation *a, int from, int to)
+{
+    int most = 0;
+
+    for (int i = 0; i < a->n_pairs; i++) {
+        const struct compared_pair *p = &a->pair[i];
+        if (p->word != NOT_CLAIMED && p->a >= from && p->a < to && p->n > SIGNS_EXACT)
+            most = p->n > most ? p->n : most;
+    }
+    return most;
+}
+
 /* ---- values ---- */
 
 double run_value(const struct stored_run *r, const struct run_test *t)

@@ -6,7 +6,7 @@
  * that rate, and then `searched` says so if there was more than one.
  *
  * Variants are compared on each task by the test at its longest length, paired by seed: the mean difference with its
- * bootstrap interval, and the exact sign-flip test, Holm-adjusted over the task's pairs.  *better* and *worse* need both an
+ * bootstrap interval, and the sign-flip test, exact up to SIGNS_EXACT seeds, Holm-adjusted over the task's pairs.  *better* and *worse* need both an
  * adjusted p < 0.05 and a BCa interval off 0; *equal* an interval within the margin, of five seeds or more; all else is *no difference shown*, or,
  * where no result of so many pairs and seeds could pass, *too few seeds*.  At shorter lengths differences and intervals are given and
  * nothing is claimed. */
@@ -94,6 +94,10 @@ struct ablation_how {
 /* A verdict as it is shown: "worse, p 0.010". */
 enum { COMPARISON_TEXT = 80 };
 void comparison_text(const struct compared_pair *p, char text[COMPARISON_TEXT]);
+
+/* Of the verdicts on pairs of these cells, from..to - 1: how many differences the one has, at most, whose p is not exact, since
+ * it is from ways to give signs that were drawn (sign_flip()).  0: all are exact. */
+int ablation_drawn(const struct ablation *a, int from, int to);
 
 /* The test of a cell at a length; NULL: there is none. */
 const struct test_of *ablated_test_at(const struct ablated_cell *c, int64_t length);

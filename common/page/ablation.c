@@ -325,8 +325,23 @@ static void pairs(FILE *to, const struct ablation_task *t, int *left)
 
 /* ---- words ---- */
 
+/* Of which p are; text has space for 200. */
+static const char *signs(const struct ablation *a, char text[200])
+{
+    snprintf(text, 200, "exact sign-flip test, two-sided");
+    if (ablation_drawn(a, 0, a->n_cells))
+        snprintf(
+            text, 200,
+            "sign-flip test, two-sided, exact up to %d seeds, and beyond, as here, of %d drawn "
+            "ways to give signs",
+            SIGNS_EXACT, SIGN_DRAWS);
+    return text;
+}
+
 static void how(FILE *to, const struct page_dump *d)
 {
+    char test[200];
+
     fprintf(to,
             "<p class=\"note\">Results are tests of the last weights, on data that neither "
             "training nor validation has seen: the interquartile mean over seeds, and in brackets "
@@ -336,18 +351,17 @@ static void how(FILE *to, const struct page_dump *d)
             "that diverged count as chance.</p>\n",
             RESAMPLES, SOLVED, HOLDS);
     if (d->ablation->ablation.n_pairs)
-        fprintf(
-            to,
-            "<p class=\"note\">How the verdicts came about: two variants are compared at the "
-            "longest length by their differences, paired by seed, since runs of one seed have "
-            "equal data and equal starts. p is of the exact sign-flip test, two-sided, adjusted "
-            "by Holm over the task's pairs. <i>better</i>, <i>worse</i>: p &lt; 0.05, and the "
-            "BCa interval of the mean difference does not contain 0. <i>equal</i>: that "
-            "interval lies within ±%g, of %d seeds or more. <i>too few seeds</i>: no result of "
-            "so many seeds and pairs could have p &lt; 0.05. All else is <i>no difference "
-            "shown</i>, which does not say that there is none. At shorter lengths nothing is "
-            "claimed.</p>\n",
-            d->ablation->margin, EQUAL_SEEDS);
+        fprintf(to,
+                "<p class=\"note\">How the verdicts came about: two variants are compared at the "
+                "longest length by their differences, paired by seed, since runs of one seed have "
+                "equal data and equal starts. p is of the %s, adjusted "
+                "by Holm over the task's pairs. <i>better</i>, <i>worse</i>: p &lt; 0.05, and the "
+                "BCa interval of the mean difference does not contain 0. <i>equal</i>: that "
+                "interval lies within ±%g, of %d seeds or more. <i>too few seeds</i>: no result of "
+                "so many seeds and pairs could have p &lt; 0.05. All else is <i>no difference "
+                "shown</i>, which does not say that there is none. At shorter lengths nothing is "
+                "claimed.</p>\n",
+                signs(&d->ablation->ablation, test), d->ablation->margin, EQUAL_SEEDS);
     if (d->ablation->runs.unfinished)
         fprintf(to, "<p class=\"note\">%d trials are not finished, and are in none of it.</p>\n",
                 d->ablation->runs.unfinished);

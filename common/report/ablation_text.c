@@ -196,6 +196,9 @@ static void notes(const struct screen *s, const struct ablation *a, const struct
             say(s, 2, "%s: %d of %d runs diverged, and count as chance", c->variant, c->diverged,
                 c->n);
     }
+    if (ablation_drawn(a, f->from, f->to))
+        say(s, 2, "p of %d seeds is of %d drawn ways to give signs, and not exact",
+            ablation_drawn(a, f->from, f->to), SIGN_DRAWS);
 }
 
 static void task(const struct screen *s, const struct stored_ablation *a,

@@ -30,6 +30,7 @@
 #include "experiments/random.h"
 #include "experiments/shown.h"
 #include "experiments/trials.h"
+#include "experiments/stop.h"
 #include "experiments/summary.h"
 #include "experiments/unfinished.h"
 
@@ -123,22 +124,6 @@ struct options {
     int plan, force, tsv, verbose, list, help, version;
     int given; /* how many options there are */
 };
-
-static volatile int stop;
-
-static void on_signal(int number)
-{
-    (void)number;
-    stop = 1;
-}
-
-/* A second one ends the program at once. */
-static void catch_signals(void)
-{
-    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-}
 
 /* The options by which the library's advice can be followed. */
 static void print_advice(FILE *to)
@@ -281,7 +266,6 @@ static int run_stored(struct experiment *x, const struct options *options, struc
         return complain(BAD_INPUT);
     }
     report_head(report, x->output, store, resumed, b);
-    catch_signals();
     char part[sizeof x->output + 128];
     shown_begin(x, &stop);
     trials.report = report;
@@ -331,8 +315,10 @@ static int run(struct experiment *x, const struct options *options)
     if (!options->resume && predict_fits(x, NULL))
         return complain(BAD_INPUT);
     find_ceilings(x);
-    if (!open_baseline(x, options, &b))
+    if (!open_baseline(x, options, &b)) {
+        stop_on_signals(); /* from here on there is something to be left whole */
         store = store_open(x, how);
+    }
     if (store && check_started(x, options, store)) {
         store_abandon(store);
         baseline_free(b);
@@ -664,12 +650,12 @@ int main(int argc, char **argv)
     if (begin())
         return complain(BAD_INPUT);
     if (options.random.n) {
-        catch_signals();
+        stop_on_signals();
         int status = random_command(&options.random, &stop);
         return finish(status == BAD_INPUT || status == BACKEND_MISSING ? complain(status) : status);
     }
     if (options.judge.file) {
-        catch_signals();
+        stop_on_signals();
         int status = judge_command(&options.judge, &stop);
         return finish(status == BAD_INPUT && *err_text() ? complain(status) : status);
     }

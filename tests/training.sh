@@ -238,6 +238,86 @@ for of in "updates=1000 eval_every=0" "updates=20 eval_every=1 eval_rows=2000" "
         END { print predicted, took, (took < 4 * predicted + 1 && predicted < 4 * took + 1 ? "good" : "bad") }' err
 done
 
+# ---- signals ----
+
+# begin: a long run, of which $child is the process, until its checkpoint is there.
+begin() {
+    rm -rf long.*
+    "$run" -t "train mixer=none width=8 batch=4 length=6 updates=1000000 checkpoint_every=0.05 backends=ref32" -o long.h5 >out 2>err &
+    child=$!
+    while [ ! -s long.state/0001 ] && kill -0 $child 2>/dev/null; do
+        sleep 0.02
+    done
+}
+begin
+kill -TERM $child
+kill -TERM $child
+sleep 0.1
+kill -INT $child 2>/dev/null
+wait $child 2>/dev/null
+got=$?
+[ $got = 130 ] && grep -q "interrupted\|0 of 1 trials" out err
+ok $? "signals right behind the first are one with it: exit status 130"
+# One that does not end, in whose step nobody looks at the first signal.
+cat >late.c <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+/* A part gets its name: what comes in the environment, WAIT or a signal, comes here. */
+int rename(const char *from, const char *to)
+{
+    int (*const real)(const char *, const char *) = (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+    const int e = real(from, to);
+    const size_t n = strlen(to);
+    if (n > 5 && strcmp(to + n - 5, ".part") == 0) {
+        if (getenv("WAIT")) {
+            puts("waits");
+            fflush(stdout);
+            for (;;)
+                pause();
+        }
+        raise(SIGTERM);
+    }
+    return e;
+}
+C
+if $CC -shared -fPIC -o late.so late.c -ldl 2>err; then
+    short="train mixer=none width=8 batch=4 length=6 updates=4 backends=ref32"
+    does "a signal when the file has begun leaves nothing half done" 130 "0 of 1 trials" preloaded late.so "$run" -t "$short" -o begun.h5
+    does "and it goes on" 0 "1 run, 0 diverged" "$run" --resume -t "$short" -o begun.h5
+    # preloaded() is a shell's function: its process would get the signals, and the program would stay.
+    WAIT=1 LD_LIBRARY_PATH="$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" LD_PRELOAD="late.so${LD_PRELOAD:+:$LD_PRELOAD}" \
+        ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$run" -t "$short" -o waits.h5 >out 2>err &
+    child=$!
+    while ! grep -q waits out && kill -0 $child 2>/dev/null; do
+        sleep 0.02
+    done
+    kill -TERM $child
+    sleep 0.8
+    kill -0 $child 2>/dev/null
+    ok $? "one that does not look at the first signal"
+    kill -TERM $child
+    i=0
+    while [ $i -lt 100 ] && kill -0 $child 2>/dev/null; do
+        sleep 0.05
+        i=$((i + 1))
+    done
+    kill -KILL $child 2>/dev/null # where that failed
+    wait $child 2>/dev/null
+    got=$?
+    [ $got = 143 ]
+    ok $? "ends at a second one, half a second later"
+else
+    for name in "a signal when the file has begun leaves nothing half done" "and it goes on" \
+        "one that does not look at the first signal" "ends at a second one, half a second later"; do
+        skip "$name" "no library can be made"
+    done
+fi
+
 # ---- what is refused ----
 
 # refuse NAME PATTERN WORDS: exit status 2, and nothing is written.

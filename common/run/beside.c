@@ -184,6 +184,7 @@ static int lead(struct team *team)
     int e = 0;
 
     pthread_mutex_lock(&team->lock);
+    team->stop |= *team->b->stop;
     while (give(team)) {
         show(team);
         wait_a_little(team);

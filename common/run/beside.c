@@ -255,7 +255,7 @@ int beside_run(const struct beside *b)
 /* ---- how many ---- */
 
 /* Bytes that are there for runs: this machine's and, where they train on a device, no more than that has. */
-static double room(const struct experiment *x, const struct backend *judged)
+static double bytes_left(const struct experiment *x, const struct backend *judged)
 {
     const double left = (double)ref64.machine->memory.left(NULL),
                  limit = (double)limits_available(NULL);
@@ -270,7 +270,7 @@ static double room(const struct experiment *x, const struct backend *judged)
 /* As many as fit into memory, each as large as the largest: doubles, so that its tensors on a device are smaller. */
 static int that_fit(const struct experiment *x, const struct backend *judged, int n)
 {
-    const double there = room(x, judged);
+    const double there = bytes_left(x, judged);
     double largest = 0;
 
     for (int i = 0; i < x->n; i++) {

@@ -4,6 +4,8 @@
 test -n "$TMPDIR" || ! test -w /dev/shm || export TMPDIR=/dev/shm # where syncing takes no time
 . "${srcdir:-.}/tests/runner_tap.sh"
 KILLS=50 SEED=7
+# A process that is killed takes the GPU from others that share it by MPS; there is none here.
+export CUDA_VISIBLE_DEVICES=
 # How long the program starts (with a GPU: seconds, when others start as well) and how long it trains are measured, so that
 # the moments lie within the runs on any machine.
 

@@ -21,6 +21,8 @@ export ABLATE_JUDGE_CASES="${ABLATE_JUDGE_CASES:-200}"
 # A process for each file of tests, so many at once: the largest first, which take longest.
 processes=$(getconf _NPROCESSORS_ONLN)
 [ "$processes" -le 4 ] || processes=4
+threads=$(($(getconf _NPROCESSORS_ONLN) / processes))
+[ "${OMP_NUM_THREADS:-$threads}" -lt "$threads" ] || export OMP_NUM_THREADS="$threads" OPENBLAS_NUM_THREADS="$threads"
 mkdir "$tmp/logs"
 (cd "$tmp" && ls -S "$srcdir/python/tests" | sed -n 's/^\(test_.*\)[.]py$/\1/p' |
     xargs -P "$processes" -I NAME sh -c '"$PYTHON" -m pytest -p no:cacheprovider -rA --tb=short -q --rootdir="$2/python" \

@@ -58,6 +58,9 @@ ok $? "a line of a plan pastes back"
 "$run" --list | sed -n '/^run-ablation/q; s/ .*//p' >names
 cut -f2 out | cut -d' ' -f1 | cmp - names >err 2>&1
 ok $? "all is each operation that --list names"
+does "references alone are named: no GPU is looked for" 0 "^  CPU" "$run" -t 'softmax rows=2 columns=2 backends=ref32 save=none' -o alone.h5
+if grep -q '^  GPU' out; then false; else true; fi
+ok $? "and none has a line"
 takes='^[^ ]*\.h5: [0-9]* trials* takes* up to [0-9.]* [KMG]*i*B\(ytes\)*\(, less by compression\)*$'
 for ini in "$srcdir"/experiments/*.ini; do
     "$run" -n "$ini" >out 2>all

@@ -134,9 +134,21 @@ static void replaces(const struct screen *s, const char *file, const struct stor
         say(s, 2, "replaces %s of %s", file, store_replaces(store));
 }
 
+/* Can a GPU take part?  Where references alone are named, none is looked for: that takes a second, and others use it. */
+static int asks_gpu(const struct experiment *x)
+{
+    int asks = !x->n_backends;
+
+    for (int i = 0; i < x->n_backends; i++)
+        asks |= is_judged(x->backend[i]);
+    return asks;
+}
+
 static void machine(const struct screen *s, const struct experiment *x, const char *no_gpu)
 {
     say(s, 2, "CPU  %s", backend_device(NULL, &ref64));
+    if (!asks_gpu(x))
+        return;
     if (no_gpu)
         say(s, 2, "GPU  none (%s): everything runs on the CPU", no_gpu);
     else
@@ -163,7 +175,8 @@ static void timed(const struct screen *s, const struct experiment *x, const char
 
 void head_of_run(const struct screen *s, const struct experiment *x, const struct run_head *h)
 {
-    const char *no_gpu = backend_unavailable(x->contexts, judged_backend(0));
+    const char *no_gpu =
+        asks_gpu(x) ? backend_unavailable(x->contexts, judged_backend(0)) : "none is named";
 
     if (!s->tsv)
         say(s, 0, "%s %s: %s, %d trial%s into %s", PACKAGE_NAME, PACKAGE_VERSION, x->name, x->n,

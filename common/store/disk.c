@@ -14,6 +14,20 @@
 #include "common/base/number.h"
 #include "common/store/disk.h"
 
+/* ---- how it is written ---- */
+
+hid_t disk_access(void)
+{
+    hid_t how = H5Pcreate(H5P_FILE_ACCESS);
+    if (how >= 0 && (H5Pset_libver_bounds(how, H5F_LIBVER_V18, H5F_LIBVER_V18) < 0 ||
+                     H5Pset_fclose_degree(how, H5F_CLOSE_STRONG) < 0 ||
+                     H5Pset_alignment(how, 3072, 4096) < 0)) {
+        h5_drop(how);
+        return -1;
+    }
+    return how;
+}
+
 /* ---- space ---- */
 
 int disk_trim(hid_t file, int fd)

@@ -7,6 +7,15 @@
 
 #include <hdf5.h>
 
+/* ---- how it is written ---- */
+
+/* The formats of HDF5 1.8, which are new enough and whose files carry no mark
+ * of being open that a killed process would leave behind.  And pages: a trial's
+ * header, and HDF5's heaps of 4096 bytes, which several trials share, each in
+ * one, which even a killed process writes whole. -1: HDF5
+ * cannot. */
+hid_t disk_access(void);
+
 /* ---- space; nonzero after err_set() ---- */
 
 /* So many bytes from `at` on.  Not every file system can reserve them; there, writes will fail. */

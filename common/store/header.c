@@ -105,6 +105,35 @@ static void plan_hash_text(uint64_t hash, int n, char text[MAX_CONTENTS])
     snprintf(text, MAX_CONTENTS, "fnv1a64 %016" PRIx64 ", %d trials", hash, n);
 }
 
+static void plan_text_of(const struct experiment *x, char text[MAX_CONTENTS])
+{
+    uint64_t lines = FNV_BEGIN;
+
+    for (int i = 0; i < x->n; i++)
+        lines = hash_trial(lines, x->trial[i].text, program_text_of(x->trial[i].call.op));
+    plan_hash_text(lines, x->n, text);
+}
+
+static int put_keys(hid_t root, const struct experiment *x)
+{
+    struct key_text k[N_KEYS];
+    const int n = keys_of(x, k);
+    int e = 0;
+
+    for (int i = 0; !e && i < n; i++)
+        e = h5_put_text(root, k[i].key, k[i].text);
+    return e;
+}
+
+int header_put_plan(hid_t root, const struct experiment *x)
+{
+    char plan[MAX_CONTENTS];
+
+    plan_text_of(x, plan);
+    return put_keys(root, x) || h5_put_text(root, "name", x->name) ||
+           h5_put_text(root, "plan", plan);
+}
+
 int header_write(hid_t root, const struct experiment *x)
 {
 #if defined __GNUC__ && !defined __clang__
@@ -113,22 +142,15 @@ int header_write(hid_t root, const struct experiment *x)
     static const char compiler[] = __VERSION__;
 #endif
     char host[256] = "", date[32], device[2048], plan[MAX_CONTENTS];
-    struct key_text k[N_KEYS];
     time_t now = time(NULL);
     struct tm utc;
 
     gethostname(host, sizeof host - 1);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     header_device(x, device, sizeof device);
-    const int n_keys = keys_of(x, k);
-    uint64_t lines = FNV_BEGIN;
-    for (int i = 0; i < x->n; i++)
-        lines = hash_trial(lines, x->trial[i].text, program_text_of(x->trial[i].call.op));
-    plan_hash_text(lines, x->n, plan);
-    int e = h5_put_text(root, "schema", SCHEMA) || h5_put_text(root, "version", PACKAGE_VERSION);
-    for (int i = 0; !e && i < n_keys; i++)
-        e = h5_put_text(root, k[i].key, k[i].text);
-    return e || h5_put_text(root, "name", x->name) ||
+    plan_text_of(x, plan);
+    return h5_put_text(root, "schema", SCHEMA) || h5_put_text(root, "version", PACKAGE_VERSION) ||
+           put_keys(root, x) || h5_put_text(root, "name", x->name) ||
            h5_put_text(root, "ini", x->text ? x->text : "") ||
            h5_put_text(root, "source", x->file ? x->file : "-t") ||
            h5_put_seed(root, "seed", x->seed) || h5_put_text(root, "host", host) ||
@@ -266,6 +288,18 @@ static int same_keys(hid_t root, const struct experiment *x)
     for (int i = 0; !e && i < n; i++)
         e = same_key(root, &k[i]);
     return e;
+}
+
+int header_same_plan(hid_t root, const struct experiment *x)
+{
+    char plan[MAX_CONTENTS], there[MAX_CONTENTS];
+
+    plan_text_of(x, plan);
+    if (same_keys(root, x))
+        return -1;
+    return h5_same_text(root, "plan", plan, there, sizeof there)
+               ? 0
+               : err_set("holds another plan: the lines of its trials are %s, not %s", there, plan);
 }
 
 /* Trials of earlier versions were all judged in full. */

@@ -23,6 +23,11 @@ void header_device(const struct experiment *x, char *text, size_t size);
 /* The attributes of the root; nonzero after err_set(). */
 int header_write(hid_t root, const struct experiment *x);
 
+/* Of these, those that say what plan a file is of, name, plan and the keys; nonzero after err_set(). */
+int header_put_plan(hid_t root, const struct experiment *x);
+/* Are they those of x?  Nonzero after err_set(), "holds another plan: ...". */
+int header_same_plan(hid_t root, const struct experiment *x);
+
 /* The contents of a trial's input file as a text (file.h): of a corpus as the plan has read it, of others as they are now.
  * Nonzero after err_set(). */
 int header_contents(const struct trial *t, char contents[MAX_CONTENTS]);

@@ -29,6 +29,8 @@
 #include "common/base/err.h"
 #include "common/base/file.h"
 #include "common/base/h5.h"
+#include "common/store/alone.h"
+#include "common/store/copy_trial.h"
 #include "common/store/disk.h"
 #include "common/store/header.h"
 #include "common/store/output.h"
@@ -70,23 +72,39 @@ static int write_result(struct store *s, int i, const struct result *r)
     return -1;
 }
 
-/* ---- the file ---- */
-
-/* The formats of HDF5 1.8, which are new enough and whose files carry no mark
- * of being open that a killed process would leave behind.  And pages: a trial's
- * header, and HDF5's heaps of 4096 bytes, which several trials share, each in
- * one, which even a killed process writes whole. */
-static hid_t file_how(void)
+static int copy_result(struct store *s, int i, hid_t from, hid_t to, int64_t bytes)
 {
-    hid_t how = H5Pcreate(H5P_FILE_ACCESS);
-    if (how >= 0 && (H5Pset_libver_bounds(how, H5F_LIBVER_V18, H5F_LIBVER_V18) < 0 ||
-                     H5Pset_fclose_degree(how, H5F_CLOSE_STRONG) < 0 ||
-                     H5Pset_alignment(how, 3072, 4096) < 0)) {
-        h5_drop(how);
-        return -1;
-    }
-    return how;
+    int e = disk_reserve(s->file, s->fd, bytes + DUMP_SPARE) ||
+            (trial_copy(from, to) && err_at("trial %d", i + 1));
+
+    if (!e)
+        return disk_trim(s->file, s->fd);
+    disk_trim(s->file, s->fd); /* keeping the message that is there */
+    return -1;
 }
+
+/* A file that cannot be used is no loss of the part. */
+static int take_result(struct store *s, int i, const char *file)
+{
+    hid_t to = header_trial(s->file, i);
+    if (to < 0)
+        return err_at("%s", s->name);
+    hid_t from = alone_open(file, s->x, i, to);
+    struct stat st;
+    int e = from < 0;
+
+    if (!e) {
+        e = s->lost = stat(file, &st) ? err_set("%s", strerror(errno))
+                                      : copy_result(s, i, from, to, st.st_size);
+        if (e)
+            err_at("%s: taking %s", s->name, file);
+    }
+    h5_drop(from);
+    h5_drop(to);
+    return e ? -1 : 0;
+}
+
+/* ---- the file ---- */
 
 /* The ceilings that times are compared with, in bytes, FLOP or evaluations per second, and
  * seconds. */
@@ -130,7 +148,7 @@ static int fill(hid_t file, const struct experiment *x)
 /* An empty file in memory, under a name that no file on disk can have; -1 after err_set(). */
 static hid_t create(void)
 {
-    hid_t root = H5Pcreate(H5P_FILE_CREATE), how = file_how(), file = -1;
+    hid_t root = H5Pcreate(H5P_FILE_CREATE), how = disk_access(), file = -1;
     const unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
 
     if (root >= 0 && how >= 0 && H5Pset_link_creation_order(root, order) >= 0 &&
@@ -211,7 +229,7 @@ static int claim(const char *part)
 /* Open the part that fd has locked; the lock goes over to HDF5.  -1 after err_set(). */
 static hid_t open_part(const char *part, int fd)
 {
-    hid_t how = file_how(), file;
+    hid_t how = disk_access(), file;
 
     flock(fd, LOCK_UN);
     file = H5Fopen(part, H5F_ACC_RDWR, how);
@@ -530,6 +548,24 @@ int store_write(struct store *s, int i, const struct result *r)
     }
     H5E_END_TRY
     return e ? err_at("%s", s->name) : 0;
+}
+
+int store_take(struct store *s, int i, const char *file)
+{
+    struct store_counts ignored;
+    int e;
+    H5E_BEGIN_TRY
+    {
+        if (s->finished || has(s, i, &ignored)) {
+            err_set("trial %d is there already", i + 1);
+            e = err_at("%s", s->name);
+        } else
+            e = take_result(s, i, file);
+    }
+    H5E_END_TRY
+    if (!e)
+        unlink(file);
+    return e;
 }
 
 /* Nothing in a finished file changes: it has them. */

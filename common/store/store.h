@@ -27,6 +27,10 @@
  * killed at any moment, every complete trial can still be read.  (This does
  * not hold for a power failure: nothing is synced before the end.)
  *
+ * A trial that another process ran comes in a file of its own (alone.h), which store_take() copies from and then
+ * removes.  It is copied in the order in which a trial is written, so that a kill or a full disk meanwhile costs no
+ * finished trial, and the file of its own is still there.
+ *
  * Only the process that has the lock of the part may write, replace or rename
  * it: a flock on HDF5's own descriptor.  A new part is made in memory and put
  * into a file without a name (O_TMPFILE), which then gets the first of the
@@ -81,6 +85,10 @@ int store_has(struct store *s, int i, struct store_counts *c);
  * more: No space left on device"; the finished trials stay readable.  Where
  * there are none, store_close() removes the part. */
 int store_write(struct store *s, int i, const struct result *r);
+/* Takes trial i out of FILE, which store_write_alone() wrote, as if store_write() had written it, and removes FILE
+ * (which stays only where its folder does not let it go).  FILE must have been closed by who wrote it.  Nonzero after
+ * err_set(): the trial is not there then, what was there stays valid, and FILE stays. */
+int store_take(struct store *s, int i, const char *file);
 /* Closes the store in any case.  With `complete` all trials must be complete;
  * the file is synced and gets its final name.  Nonzero after err_set(); the
  * part then stays, unless nothing could be written to it, or with STORE_WHOLE. */

@@ -399,12 +399,333 @@ static void equal(void)
     planned(RUN " save=none", "/trial/0001/curve/loss", 0, "training, save = none");
 }
 
+/* ---- files that are not taken ---- */
+
+/* The file is not taken, for that reason, in one sentence; nothing of it is in the store, and it stays. */
+static void refuses(struct store *s, int i, const char *want, const char *what)
+{
+    struct store_counts c;
+    const int was = there(alone);
+    const int e = store_take(s, i, alone);
+    hid_t g = H5Gopen2(store_file(s), i ? "/trial/0002" : "/trial/0001", H5P_DEFAULT);
+    H5G_info_t info = {.nlinks = 99};
+
+    H5Gget_info(g, &info);
+    says(e && !strchr(err_text(), '\n') && !store_has(s, i, &c) && !info.nlinks &&
+             H5Aexists(g, "given") == 0 && there(alone) == was,
+         want, what);
+    H5Gclose(g);
+}
+
+/* An attribute at that path of the file, changed. */
+static int set_int(const char *path, const char *name, int64_t value)
+{
+    hid_t f = H5Fopen(alone, H5F_ACC_RDWR, H5P_DEFAULT), at = H5Oopen(f, path, H5P_DEFAULT);
+    int e = at < 0 || h5_put_int(at, name, value);
+    H5Oclose(at);
+    return H5Fclose(f) < 0 || e;
+}
+
+static int set_text(const char *path, const char *name, const char *value)
+{
+    hid_t f = H5Fopen(alone, H5F_ACC_RDWR, H5P_DEFAULT), at = H5Oopen(f, path, H5P_DEFAULT);
+    int e = at < 0 || h5_put_text(at, name, value);
+    H5Oclose(at);
+    return H5Fclose(f) < 0 || e;
+}
+
+static void other_plans(struct store *s, const struct experiment *x)
+{
+    struct experiment y = *x;
+    struct trial other[2];
+
+    snprintf(y.name, sizeof y.name, "other");
+    ok(!store_write_alone(alone, &y, 0, &results[0]), "a file of another experiment");
+    refuses(s, 0, ".w1: holds another plan: 'other', not 'store'", "another name");
+    y = *x;
+    y.save = SAVE_NONE;
+    ok(!store_write_alone(alone, &y, 0, &results[0]), "which is made anew");
+    refuses(s, 0, ".w1: holds another plan: save = none, not all", "another key");
+    y = *x;
+    memcpy(other, trials, sizeof other);
+    y.trial = other;
+    snprintf(other[1].text, sizeof other[1].text, "something else");
+    ok(!store_write_alone(alone, &y, 0, &results[0]), "and again");
+    refuses(s, 0, ".w1: holds another plan: the lines of its trials are fnv1a64 ", "other lines");
+    ok(!store_write_alone(alone, x, 1, &results[1]), "of another trial");
+    refuses(s, 0, ".w1: holds trial 2, not 1", "which is named");
+    ok(!set_int("/", "trial", 1), "called the first");
+    refuses(s, 0, ".w1: cannot open /trial/0001: ", "it is not there");
+    ok(!store_write_alone(alone, x, 0, &results[0]) && !set_text("/", "version", "0"),
+       "of another version");
+    refuses(s, 0, ".w1: was written by version '0', not " PACKAGE_VERSION, "which is named");
+    ok(!store_write_alone(alone, x, 0, &results[0]) && !set_text("/trial/0001", "line", "e74"),
+       "another line");
+    refuses(s, 0, ".w1: trial 1: is 'e74' there", "is shown");
+}
+
+/* At each of some sizes, the last of which lacks a byte. */
+static void cut_off(struct store *s, const struct experiment *x)
+{
+    enum { SIZES = 60 };
+    struct store_counts c;
+    struct stat st = {.st_size = 0};
+    int refused = 0, shown = 0;
+
+    for (int k = 0; k < SIZES; k++) {
+        if (store_write_alone(alone, x, 0, &results[0]) || stat(alone, &st) ||
+            truncate(alone, (st.st_size - 1) * k / (SIZES - 1)))
+            continue;
+        const int e = store_take(s, 0, alone);
+        const int said = strstr(err_text(), ".w1: ") && !strchr(err_text(), '\n');
+        refused += e && said && there(alone) && !store_has(s, 0, &c);
+        if (!(e && said) && shown++ < 3)
+            printf("# cut off at %lld: %s\n", (long long)st.st_size, err_text());
+    }
+    ok(refused == SIZES, "cut off at any size");
+}
+
+/* What is no such file at all. */
+static void others(struct store *s, const struct experiment *x)
+{
+    unlink(alone);
+    refuses(s, 0, ".w1: No such file or directory", "a file that is missing");
+    write_text(alone, "this is a text");
+    refuses(s, 0, ".w1: is no HDF5 file", "a text");
+    says(store_write_alone(alone, x, 0, &results[0]), ".w1: was not written by this program",
+         "which is not written over");
+    ok(holds_text(alone, "this is a text") && !unlink(alone) && !symlink("nowhere", alone),
+       "it stays");
+    says(store_write_alone(alone, x, 0, &results[0]), ".w1: cannot be replaced: ", "nor a link");
+    ok(!unlink(alone) && !there("nowhere") && !mkfifo(alone, 0600), "which stays, too");
+    says(store_write_alone(alone, x, 0, &results[0]), ".w1: is no regular file", "nor a pipe");
+    ok(!unlink(alone) && !write_text(alone, "") && !store_write_alone(alone, x, 0, &results[0]),
+       "an empty file is as good as none");
+    unlink(alone);
+    hid_t f = H5Fcreate(alone, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(f);
+    refuses(s, 0, ".w1: holds no trial of this program alone", "somebody else's HDF5 file");
+    ok(!rename(whole, alone), "a dump of the same plan");
+    refuses(s, 0, ".w1: holds no trial of this program alone", "is no such file");
+}
+
+/* Its members are to be its own. */
+static void links(struct store *s, const struct experiment *x)
+{
+    int e = store_write_alone(alone, x, 0, &results[0]);
+    hid_t f = H5Fopen(alone, H5F_ACC_RDWR, H5P_DEFAULT);
+
+    e = e ||
+        H5Lcreate_hard(f, "/trial/0001/in", f, "/trial/0001/also", H5P_DEFAULT, H5P_DEFAULT) < 0;
+    ok(H5Fclose(f) >= 0 && !e, "one with a hard link");
+    refuses(s, 0, " is an object that has another name, too (a hard link)", "is refused");
+    e = store_write_alone(alone, x, 0, &results[0]);
+    f = H5Fopen(alone, H5F_ACC_RDWR, H5P_DEFAULT);
+    e = e || H5Lcreate_soft("/trial/0001/in", f, "/trial/0001/also", H5P_DEFAULT, H5P_DEFAULT) < 0;
+    ok(H5Fclose(f) >= 0 && !e, "one with a soft link");
+    refuses(s, 0, ".w1: /trial/0001/also is a soft link", "is refused");
+}
+
+/* Being written: not complete, and open with its writer. */
+static void unfinished(struct store *s, const struct experiment *x)
+{
+    ok(!store_write_alone(alone, x, 0, &results[0]) && !set_int("/trial/0001", "complete", 0),
+       "one that is not complete");
+    refuses(s, 0, ".w1: trial 1: is not complete", "is refused");
+    ok(!store_write_alone(alone, x, 0, &results[0]), "one that is complete");
+    const int fd = open(alone, O_RDWR);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB)) {
+        skip("files cannot be locked here", "one that is open");
+    } else {
+        refuses(s, 0, "has it open", "not while it is open to be written");
+        says(store_write_alone(alone, x, 0, &results[0]), "has it open", "nor is it made anew");
+    }
+    close(fd);
+}
+
+static void refusals(void)
+{
+    struct experiment x = experiment(2, SAVE_ALL, 0, 2);
+    struct two t;
+    int e = write_all(&x, results) || rename(output, whole);
+    struct store *s = e ? NULL : store_open(&x, 0);
+
+    if (!ok(!e && s, "a dump, and a part for what is taken")) {
+        printf("# %s\n", err_text());
+        return;
+    }
+    other_plans(s, &x);
+    cut_off(s, &x);
+    links(s, &x);
+    unfinished(s, &x);
+    others(s, &x);
+    ok(!store_write_alone(alone, &x, 0, &results[0]) && !store_take(s, 0, alone) && !there(alone),
+       "after all that the right one is taken, and gone");
+    ok(!store_write_alone(alone, &x, 0, &results[0]), "it comes once more");
+    says(store_take(s, 0, alone), ".part: trial 1 is there already", "nothing is taken twice");
+    ok(there(alone) && !store_write(s, 1, &results[1]) && !store_close(s, 1),
+       "the file stays; another trial is written, the dump is whole");
+    ok(!rename(output, whole) && !write_all(&x, results) && same_files(whole, output, &t),
+       "and has what it would have");
+    unlink(whole);
+    unlink(alone);
+    clean();
+}
+
+/* A trial that reads a file, of which the other process had another. */
+static void inputs(void)
+{
+    struct experiment x = experiment(2, SAVE_ALL, 0, 0);
+    struct trial reading[2];
+    char input[80];
+
+    memcpy(reading, trials, sizeof reading);
+    snprintf(input, sizeof input, "%s.txt", output);
+    snprintf(reading[0].file, sizeof reading[0].file, "%s", input);
+    x.trial = reading;
+    write_text(input, "foobar");
+    struct store *s = store_open(&x, 0);
+    write_text(input, "foobaz");
+    ok(s && !store_write_alone(alone, &x, 0, &results[0]), "a trial of another input");
+    refuses(s, 0, ".txt: fnv1a64 ", "is refused");
+    says(store_take(s, 0, alone), ", not fnv1a64 85944171f73967e8, 6 bytes", "with both hashes");
+    write_text(input, "foobar");
+    ok(!store_write_alone(alone, &x, 0, &results[0]) && !store_take(s, 0, alone),
+       "the same is not");
+    store_close(s, 0);
+    unlink(input);
+    says(store_write_alone(alone, &x, 0, &results[0]) && !there(alone), ".txt: No such file",
+         "without its input it is not written");
+    clean();
+}
+
+/* ---- a full disk ---- */
+
+/* A file each, beside the part. */
+static const char *alone_of(int i)
+{
+    static char name[sizeof alone];
+    snprintf(name, sizeof name, "%s.w%d", part, i + 1);
+    return name;
+}
+
+static int full_while_taking(void)
+{
+    struct experiment x = experiment(6, SAVE_ALL, 0, 0);
+    struct stat at;
+    struct store *s = store_open(&x, STORE_RESUME);
+    int good =
+        s && !store_take(s, 0, alone_of(0)) && !stat(part, &at) && !full_at(at.st_size + (3 << 20));
+    good = good && store_take(s, 5, alone_of(5)) && strstr(err_text(), ".h5.part: taking ") &&
+           strstr(err_text(), " needs ") && strstr(err_text(), " MiB more: File too large");
+    /* A smaller trial is still taken. */
+    good = good && !store_take(s, 1, alone_of(1));
+    return !(good && !store_close(s, 0));
+}
+
+static int full_while_writing(void)
+{
+    struct experiment x = experiment(6, SAVE_ALL, 0, 0);
+    return full_at(3 << 20) || !store_write_alone(alone_of(6), &x, 5, &results[5]) ||
+           !strstr(err_text(), " MiB more: File too large");
+}
+
+static int write_files(const struct experiment *x)
+{
+    int e = 0;
+    for (int i = 0; !e && i < x->n; i++)
+        e = store_write_alone(alone_of(i), x, i, &results[i]);
+    return e;
+}
+
+static void remove_files(void)
+{
+    for (int i = 0; i < TRIALS; i++)
+        unlink(alone_of(i));
+}
+
+/* What is missing is taken; all of it is there then. */
+static int take_rest(const struct experiment *x)
+{
+    struct store *s = store_open(x, STORE_RESUME);
+    struct store_counts c;
+    int e = !s;
+
+    for (int i = 0; !e && i < x->n; i++)
+        e = !store_has(s, i, &c) && store_take(s, i, alone_of(i));
+    return s && store_close(s, !e) ? -1 : e;
+}
+
+static void full_disk(void)
+{
+    struct experiment x = experiment(6, SAVE_ALL, 0, 0);
+
+    ok(!write_files(&x) && !write_some(&x, 0, 0, 0), "files of six trials");
+    ok(in_child(full_while_taking) == 0, "a full disk: a refusal, then closed");
+    ok(complete(part, 6, SAVE_ALL) == 2 && there(alone_of(5)), "what was taken before is there");
+    ok(!take_rest(&x) && complete(output, 6, SAVE_ALL) == 6, "with space again, all are taken");
+    ok(in_child(full_while_writing) == 0 && !there(alone_of(6)),
+       "full where it is written: no file");
+    remove_files();
+    clean();
+}
+
+/* ---- kill -9 ---- */
+
+enum { KILL_TRIALS = 3 };
+static struct experiment killed;
+
+static int all_of_it(void)
+{
+    return take_rest(&killed) != 0;
+}
+
+/* Killed at each write: a complete trial reads back, the file of any other is there. */
+static void kill_at_each(int cut)
+{
+    int finished = 0, found[KILL_TRIALS + 1] = {0}, bad = 0, k;
+
+    killed = experiment(KILL_TRIALS, SAVE_ALL, 1, 0);
+    for (k = 0; COUNTED && !finished && bad < 3; k++) {
+        clean();
+        if (write_files(&killed) || write_some(&killed, 0, 0, 0)) {
+            bad++;
+            continue;
+        }
+        writes_left = k;
+        torn = cut;
+        finished = in_child(all_of_it) == 0;
+        writes_left = -1;
+        const int n = complete(finished ? output : part, KILL_TRIALS, SAVE_ALL);
+        if (n >= 0)
+            found[n]++;
+        if (n < 0 || (!finished && all_of_it()) ||
+            complete(output, KILL_TRIALS, SAVE_ALL) != KILL_TRIALS) {
+            printf("# write %d: %d complete; %s\n", k, n, err_text());
+            bad++;
+        }
+    }
+    remove_files();
+    clean();
+    if (!COUNTED || k < 5)
+        skip("writes cannot be counted here", "killed at every write");
+    else if (ok(!bad && finished && found[0] && found[1], "killed at every write%s",
+                cut ? ", torn at a page" : ""))
+        printf("# %d writes; 0, 1, 2, 3 trials were complete %d, %d, %d, %d times\n", k, found[0],
+               found[1], found[2], found[3]);
+}
+
 int main(void)
 {
     trials_new();
     snprintf(whole, sizeof whole, "%s.whole", output);
     snprintf(alone, sizeof alone, "%s.w1", part);
     equal();
+    refusals();
+    inputs();
+    full_disk();
+    kill_at_each(0);
+    kill_at_each(1);
     trials_free();
     return done();
 }

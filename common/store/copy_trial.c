@@ -2,10 +2,13 @@
  *
  * H5Ocopy() sets references to 0 in attributes between files, and dimension scales are attached by these.  So it
  * copies datasets without their attributes; these follow when all datasets are there, and their references are
- * translated.  It cannot make objects that are linked nowhere, either: the copies are members of a group that is. */
+ * translated.  Nor can it make objects that are linked nowhere: each copy is made in a group that is, opened, and taken
+ * out of it.  (A second link would not do, nor would moving the first: it changes the object's header on disk, which a
+ * killed process may leave half written.) */
 #include "config.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,9 +25,16 @@ struct copied {
     hobj_ref_t to;
 };
 
+/* A member of the trial's group, linked nowhere as yet. */
+struct part {
+    char name[MAX_MEMBER];
+    hid_t id;
+};
+
 struct copying {
     struct copied *list;
-    int n;
+    struct part *part;
+    int n, n_parts;
 };
 
 static int place_of(hid_t object, haddr_t *place)
@@ -223,17 +233,64 @@ static int copy_object(struct copying *c, hid_t from, const char *name, hid_t to
     return e ? -1 : 0;
 }
 
-static int describe_object(struct copying *c, hid_t from, const char *name, hid_t to)
+static int describe_member(struct copying *c, hid_t from, const char *name, hid_t to);
+
+/* The attributes of an object and of all below it. */
+static int describe(struct copying *c, hid_t from, hid_t to)
+{
+    int e = from < 0 || to < 0 ? h5_cannot("be opened") : copy_attributes(c, from, to, NULL, NULL);
+
+    return e || H5Iget_type(from) != H5I_GROUP ? e : for_members(c, from, to, describe_member);
+}
+
+static int describe_member(struct copying *c, hid_t from, const char *name, hid_t to)
 {
     hid_t object = H5Oopen(from, name, H5P_DEFAULT), copy = H5Oopen(to, name, H5P_DEFAULT);
-    int e = object < 0 || copy < 0 ? h5_cannot("be opened")
-                                   : copy_attributes(c, object, copy, NULL, NULL);
+    const int e = describe(c, object, copy);
 
-    if (!e && H5Iget_type(object) == H5I_GROUP)
-        e = for_members(c, object, copy, describe_object);
     h5_drop(copy);
     h5_drop(object);
     return e;
+}
+
+/* ---- the members of a trial ---- */
+
+/* Copies one, so that it is linked nowhere. */
+static int copy_part(struct copying *c, hid_t from, const char *name, hid_t hold)
+{
+    struct part *more = grow(c->part, c->n_parts, sizeof *more);
+
+    if (!more)
+        return err_set("no memory for it");
+    c->part = more;
+    more += c->n_parts;
+    snprintf(more->name, sizeof more->name, "%s", name);
+    if (copy_object(c, from, name, hold))
+        return -1;
+    if ((more->id = H5Oopen(hold, name, H5P_DEFAULT)) < 0)
+        return h5_cannot("be opened");
+    c->n_parts++;
+    return H5Ldelete(hold, name, H5P_DEFAULT) < 0 ? h5_cannot("be unlinked") : 0;
+}
+
+static int describe_parts(struct copying *c, hid_t from)
+{
+    int e = 0;
+
+    for (int i = 0; !e && i < c->n_parts; i++) {
+        hid_t object = H5Oopen(from, c->part[i].name, H5P_DEFAULT);
+        e = describe(c, object, c->part[i].id) ? err_at("%s", c->part[i].name) : 0;
+        h5_drop(object);
+    }
+    return e;
+}
+
+static int link_parts(const struct copying *c, hid_t to)
+{
+    for (int i = 0; i < c->n_parts; i++)
+        if (H5Olink(c->part[i].id, to, c->part[i].name, H5P_DEFAULT, H5P_DEFAULT) < 0)
+            return h5_cannot("link %s", c->part[i].name);
+    return 0;
 }
 
 /* ---- a trial ---- */
@@ -257,32 +314,19 @@ static int flush(hid_t trial)
     return H5Fflush(trial, H5F_SCOPE_LOCAL) < 0 ? h5_cannot("write") : 0;
 }
 
-/* Each time the first of those that are left. */
-static int link_all(hid_t hold, hid_t to)
-{
-    H5G_info_t info;
-    int e = H5Gget_info(hold, &info) < 0 ? h5_cannot("see its members") : 0;
-
-    for (hsize_t i = 0; !e && i < info.nlinks; i++) {
-        char name[MAX_MEMBER];
-        if (H5Lget_name_by_idx(hold, ".", H5_INDEX_CRT_ORDER, H5_ITER_INC, 0, name, sizeof name,
-                               H5P_DEFAULT) < 0 ||
-            H5Lmove(hold, name, to, name, H5P_DEFAULT, H5P_DEFAULT) < 0)
-            e = h5_cannot("link its members");
-    }
-    return e;
-}
-
 int trial_copy(hid_t from, hid_t to)
 {
-    struct copying c = {NULL, 0};
+    struct copying c = {NULL, NULL, 0, 0};
     hid_t hold = h5_group_new(to, NULL, 0);
     int after = 0;
-    int e = hold < 0 || for_members(&c, from, hold, copy_object) ||
-            for_members(&c, from, hold, describe_object) ||
-            copy_attributes(&c, from, to, is_result, &after) || flush(to) || link_all(hold, to);
+    int e = hold < 0 || for_members(&c, from, hold, copy_part) || describe_parts(&c, from) ||
+            copy_attributes(&c, from, to, is_result, &after) || flush(to) || link_parts(&c, to) ||
+            flush(to);
 
-    h5_drop(hold); /* linked nowhere, it is gone, and with it what was not linked from elsewhere */
+    for (int i = 0; i < c.n_parts; i++)
+        h5_drop(c.part[i].id); /* what is linked nowhere is gone */
+    h5_drop(hold);
+    free(c.part);
     free(c.list);
-    return e || flush(to) || h5_put_int(to, "complete", 1) || flush(to) ? -1 : 0;
+    return e || h5_put_int(to, "complete", 1) || flush(to) ? -1 : 0;
 }

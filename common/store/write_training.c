@@ -384,3 +384,18 @@ int training_write(hid_t trial, const struct result *r, int compress,
                ? -1
                : 0;
 }
+
+int64_t training_takes(const struct trained *r)
+{
+    enum { CURVES = 7, OF_EVALUATION = 24 }; /* values of an update, bytes of an evaluation */
+
+    if (!r)
+        return 0;
+    const int64_t weights = r->layout.storage.elements + r->layout.wide.elements;
+    const struct call *batch = &r->of->cell->batch;
+    int64_t values = CURVES * r->done + weights * (!!r->start + !!r->final);
+
+    for (int i = 0; i < KEPT_BATCHES; i++)
+        values += 2 * !!r->token[i] * DIM(batch, 'T') * DIM(batch, 'B');
+    return 8 * values + OF_EVALUATION * r->n_validations;
+}

@@ -28,5 +28,7 @@ struct training_part {
  * Nonzero after err_set(). */
 int training_write(hid_t trial, const struct result *r, int compress,
                    struct training_part to[MAX_TRAINING_PARTS], int *n);
+/* Bytes of its values, less its verdicts; 0 for NULL. */
+int64_t training_takes(const struct trained *r);
 
 #endif

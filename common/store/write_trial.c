@@ -272,7 +272,7 @@ static int64_t item_bytes(const struct writing *w, const struct item *it)
 
 static int64_t bytes_needed(const struct writing *w)
 {
-    int64_t bytes = DUMP_SPARE + (int64_t)w->r->verdicts.n * 512;
+    int64_t bytes = DUMP_SPARE + (int64_t)w->r->verdicts.n * 512 + training_takes(w->r->trained);
     for (int i = 0; i < w->n_items; i++)
         bytes += item_bytes(w, &w->item[i]);
     return bytes;

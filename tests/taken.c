@@ -475,7 +475,11 @@ static void other_plans(struct store *s, const struct experiment *x)
     refuses(s, 0, ".w1: was written by version '0', not " PACKAGE_VERSION, "which is named");
     ok(!store_write_alone(alone, x, 0, &results[0]) && !set_text("/trial/0001", "line", "e74"),
        "another line");
-    refuses(s, 0, ".w1: trial 1: is 'e74' there", "is shown");
+    refuses(s, 0, ".w1: holds another plan: trial 1 is 'e74' there", "is shown");
+    ok(!store_write_alone(alone, x, 0, &results[0]) &&
+           !set_text("/trial/0001", "judged", "sampled"),
+       "judged in another way");
+    refuses(s, 0, ".w1: holds another plan: trial 1 is judged by a sample there", "is refused");
 }
 
 /* At each of some sizes, the last of which lacks a byte. */

@@ -132,13 +132,11 @@ static int same_root(hid_t f, const struct experiment *x, int i)
     return e;
 }
 
-/* Is the trial what it says, and whole? */
-static int same_trial(hid_t trial, const struct trial *t, hid_t there)
+/* Did it read what it should, and is it whole? */
+static int is_whole(hid_t trial, const struct trial *t, hid_t there)
 {
-    char line[MAX_LINE], now[MAX_CONTENTS], then[MAX_CONTENTS];
+    char now[MAX_CONTENTS], then[MAX_CONTENTS];
 
-    if (!h5_same_text(trial, "line", t->text, line, sizeof line))
-        return err_set("is '%s' there", line);
     if (*t->file && (h5_same_text(trial, "contents", "", now, sizeof now) ||
                      !h5_same_text(there, "contents", now, then, sizeof then)))
         return err_set("read another %s: %s, not %s", t->file, *now ? now : "unknown",
@@ -152,7 +150,8 @@ hid_t alone_open(const char *file, const struct experiment *x, int i, hid_t ther
     char path[32];
     hid_t f = header_open(file), trial = -1;
     int e = f < 0 || same_root(f, x, i) || (trial = header_trial(f, i)) < 0 ||
-            (same_trial(trial, &x->trial[i], there) && err_at("trial %d", i + 1));
+            header_same_trial(trial, &x->trial[i], i) ||
+            (is_whole(trial, &x->trial[i], there) && err_at("trial %d", i + 1));
 
     snprintf(path, sizeof path, "/trial/%04d", i + 1);
     e = e || links_check(f, path);

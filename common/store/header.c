@@ -366,6 +366,11 @@ static int same_program(hid_t trial, const struct trial *t, int i)
     return e;
 }
 
+int header_same_trial(hid_t trial, const struct trial *t, int i)
+{
+    return same_line(trial, t, i) || same_program(trial, t, i) ? -1 : 0;
+}
+
 static int same_trials(hid_t file, const struct experiment *x)
 {
     int n = header_trials(file), e = 0;
@@ -377,7 +382,7 @@ static int same_trials(hid_t file, const struct experiment *x)
     for (int i = 0; !e && i < n; i++) {
         hid_t g = header_trial(file, i);
         e = g < 0 ? err_set("trial %d is damaged; it can only be begun again", i + 1)
-                  : same_line(g, &x->trial[i], i) || same_program(g, &x->trial[i], i);
+                  : header_same_trial(g, &x->trial[i], i);
         h5_drop(g);
     }
     return e;

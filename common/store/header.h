@@ -60,6 +60,9 @@ int header_trials(hid_t file);
 int header_finished(hid_t file);
 /* The group of trial i, from 0; -1 after err_set(). */
 hid_t header_trial(hid_t file, int i);
+/* Is the group that of trial i, which is t, by its line, its program, and how it is judged?  Nonzero after err_set(),
+ * "holds another plan: ...". */
+int header_same_trial(hid_t trial, const struct trial *t, int i);
 /* The attribute of a trial of a program that has its calls: whoever reads the trial needs no file. */
 #define PROGRAM_TEXT "program_text"
 /* Adds that of a trial, under the name of its file, if it has one; nonzero after err_set(). */

@@ -742,6 +742,7 @@ int main(void)
     refusals();
     inputs();
     full_disk();
+    ok(H5Fget_obj_count(H5F_OBJ_ALL, H5F_OBJ_ALL) == 0, "nothing is left open");
     kill_at_each(0);
     kill_at_each(1);
     trials_free();

@@ -31,26 +31,17 @@
 #include "common/store/time_rows.h"
 #include "common/train/cell.h"
 
-/* The largest value seen of something, and where. */
-struct worst {
-    double value;
-    char tensor[32];
-    int trial;
-};
-
 struct report {
     const struct experiment *x;
     struct screen screen;
     int verbose;
     struct group group; /* the operation whose table is being printed */
-    int checks, failed, skipped, missing, unchecked, unjudged, missed, errors, done;
-    int trained, diverged;      /* runs of training */
+    struct report_sums sums;
+    int errors, done;
     int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
     const char *baseline;       /* its file, once a trial was compared; else NULL */
     const char *judged, *as;    /* the dump whose results are judged, and of whom; or NULL */
-    struct worst difference, yard, margin;
-    char why_skipped[1024];
-    int any_inputs, inputs_of; /* was a section's line `inputs` printed, and which one's last */
+    int any_inputs, inputs_of;  /* was a section's line `inputs` printed, and which one's last */
     time_t begun;
 };
 
@@ -81,6 +72,12 @@ static void note_worst(struct worst *w, const struct verdict *v, double value, i
         w->trial = trial;
         snprintf(w->tensor, sizeof w->tensor, "%s", v->tensor);
     }
+}
+
+static void keep_worst(struct worst *to, const struct worst *w)
+{
+    if (w->trial && !(w->value <= to->value))
+        *to = *w;
 }
 
 /* ---- head ---- */
@@ -128,7 +125,7 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     if (ran == &r->ran[YARDSTICK]) {
         struct verdict v = {.check = ""};
         snprintf(v.tensor, sizeof v.tensor, "%s", tensor);
-        note_worst(&p->yard, &v, error, i + 1);
+        note_worst(&p->sums.yard, &v, error, i + 1);
     }
 }
 
@@ -159,6 +156,13 @@ static int64_t first_failed_update(const struct result *r)
     return 0;
 }
 
+/* Those of a trial; of a run that confirms they have the rate that its search found. */
+static void words_of(const struct trial *t, char text[MAX_LINE])
+{
+    if (!is_cell(t->call.op) || cell_waits(&t->call) || training_line(t, text))
+        snprintf(text, MAX_LINE, "%s", t->text);
+}
+
 /* The command that runs a trial again, as a shell reads it; b, unless NULL, is
  * what its times are compared with.  There is none for a run whose rate no search has found. */
 static void again_line(const struct report *p, const struct baseline *b, const struct result *r,
@@ -177,7 +181,8 @@ static void again_line(const struct report *p, const struct baseline *b, const s
         return;
     }
     char text[MAX_LINE + 48];
-    snprintf(text, sizeof text, "%s%s", t->text, t->sampled ? " judge=sampled" : "");
+    words_of(t, text);
+    append(text, sizeof text, "%s", t->sampled ? " judge=sampled" : "");
     if (r && is_cell(t->call.op) && first_failed_update(r))
         training_again(t, first_failed_update(r), text);
     if (p->x->measure != MEASURE_CHECK && p->x->measure != MEASURE_TRAIN &&
@@ -498,40 +503,62 @@ static void trial_records(struct report *p, int i, const struct result *r)
         check_records(p, i, r);
 }
 
-/* Each reason once, however many trials it holds for. */
-static void keep_reasons(struct report *p, const char *skips)
+/* Each reason once, however many trials it holds for; a line each. */
+static void keep_reasons(struct report_sums *to, const char *skips)
 {
     char line[300];
     for (; *skips; skips += strcspn(skips, "\n"), skips += *skips == '\n') {
         const int n = (int)strcspn(skips, "\n"), most = (int)sizeof line - 1;
         snprintf(line, sizeof line, "%.*s", quote_fit(skips, n < most ? n : most), skips);
-        if (!strstr(p->why_skipped, line))
-            append(p->why_skipped, sizeof p->why_skipped, "%s%s", *p->why_skipped ? "; " : "",
+        if (!strstr(to->why_skipped, line))
+            append(to->why_skipped, sizeof to->why_skipped, "%s%s", *to->why_skipped ? "\n" : "",
                    line);
     }
 }
 
-void report_trial(struct report *p, int i, const struct result *r)
+static void add_sums(struct report_sums *to, const struct report_sums *s)
 {
-    progress_clear();
-    p->done++;
-    p->checks += r->verdicts.n;
-    p->failed += r->failed;
-    p->skipped += r->skipped;
-    p->missing += r->missing;
-    p->unchecked += r->unchecked;
-    p->unjudged += verdicts_unjudged(&r->verdicts, 0);
-    p->missed += verdicts_missed(&r->verdicts);
-    p->trained += r->trained != NULL;
-    p->diverged += r->trained && r->trained->end == RUN_DIVERGED;
-    keep_reasons(p, r->skips);
+    to->checks += s->checks;
+    to->failed += s->failed;
+    to->skipped += s->skipped;
+    to->missing += s->missing;
+    to->unchecked += s->unchecked;
+    to->unjudged += s->unjudged;
+    to->missed += s->missed;
+    to->trained += s->trained;
+    to->diverged += s->diverged;
+    keep_worst(&to->difference, &s->difference);
+    keep_worst(&to->yard, &s->yard);
+    keep_worst(&to->margin, &s->margin);
+    keep_reasons(to, s->why_skipped);
+}
+
+/* All of a trial but the yardstick's, which is known where its row is printed. */
+static struct report_sums sums_of(int i, const struct result *r)
+{
+    struct report_sums s = {.checks = r->verdicts.n,
+                            .failed = r->failed,
+                            .skipped = r->skipped,
+                            .missing = r->missing,
+                            .unchecked = r->unchecked,
+                            .unjudged = verdicts_unjudged(&r->verdicts, 0),
+                            .missed = verdicts_missed(&r->verdicts),
+                            .trained = r->trained != NULL,
+                            .diverged = r->trained && r->trained->end == RUN_DIVERGED};
+
+    keep_reasons(&s, r->skips);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
         if (strcmp(v->check, "differences") == 0 && !v->unjudged)
-            note_worst(&p->difference, v, v->error, i + 1);
+            note_worst(&s.difference, v, v->error, i + 1);
         if (strcmp(v->check, "parity") == 0 && v->bound > 0)
-            note_worst(&p->margin, v, v->error / v->bound, i + 1);
+            note_worst(&s.margin, v, v->error / v->bound, i + 1);
     }
+    return s;
+}
+
+static void print_trial(struct report *p, int i, const struct result *r)
+{
     if (p->screen.tsv)
         trial_records(p, i, r);
     else
@@ -539,18 +566,59 @@ void report_trial(struct report *p, int i, const struct result *r)
     fflush(p->screen.to);
 }
 
+void report_trial(struct report *p, int i, const struct result *r)
+{
+    const struct report_sums s = sums_of(i, r);
+
+    progress_clear();
+    p->done++;
+    add_sums(&p->sums, &s);
+    print_trial(p, i, r);
+}
+
+char *report_lines(struct report *p, int i, const struct result *r, struct report_sums *sums)
+{
+    FILE *const to = p->screen.to;
+    char *lines = NULL;
+    size_t size;
+
+    p->screen.to = open_memstream(&lines, &size);
+    if (p->screen.to) {
+        p->sums = sums_of(i, r);
+        if (!group_has(&p->group, i))
+            group_begin(&p->group, p->x, i, p->screen.width);
+        print_trial(p, i, r);
+        *sums = p->sums;
+        fclose(p->screen.to);
+    }
+    p->screen.to = to;
+    return lines ? lines : err_null("no memory for the lines of trial %d", i + 1);
+}
+
+void report_elsewhere(struct report *p, int i, const char *lines, const struct report_sums *sums)
+{
+    progress_clear();
+    p->done++;
+    add_sums(&p->sums, sums);
+    if (!p->screen.tsv)
+        begin_table(p, i);
+    fputs(lines, p->screen.to);
+    fflush(p->screen.to);
+}
+
 void report_error(struct report *p, int i, const char *reason)
 {
     char *quoted = quote_controls(reason); /* it may hold names from a file */
     const char *why = quoted ? quoted : "no memory to say why";
+    char words[MAX_LINE];
 
+    words_of(&p->x->trial[i], words);
     progress_clear();
     p->errors++;
     if (p->screen.tsv && p->x->measure != MEASURE_CHECK) {
-        say(&p->screen, 0, "%d: error: %s: %s", i + 1, why, p->x->trial[i].text);
+        say(&p->screen, 0, "%d: error: %s: %s", i + 1, why, words);
     } else if (p->screen.tsv) {
-        fprintf(p->screen.to, "%d\t\t\terror\t%s\t\t\tfail\t\t\t\t\t\t\t%s\n", i + 1, why,
-                p->x->trial[i].text);
+        fprintf(p->screen.to, "%d\t\t\terror\t%s\t\t\tfail\t\t\t\t\t\t\t%s\n", i + 1, why, words);
     } else {
         begin_table(p, i);
         no_row(p, i);
@@ -569,11 +637,11 @@ void report_error(struct report *p, int i, const char *reason)
 void report_resumed(struct report *p, const struct store_counts *c)
 {
     p->done++;
-    p->checks += c->checks;
-    p->failed += c->failed + (p->x->goals_reported ? 0 : c->missed);
-    p->missed += p->x->goals_reported ? c->missed : 0;
-    p->unjudged += c->unjudged;
-    p->skipped += c->skipped;
+    p->sums.checks += c->checks;
+    p->sums.failed += c->failed + (p->x->goals_reported ? 0 : c->missed);
+    p->sums.missed += p->x->goals_reported ? c->missed : 0;
+    p->sums.unjudged += c->unjudged;
+    p->sums.skipped += c->skipped;
 }
 
 /* ---- a trial's times beside those of an earlier run ---- */
@@ -630,21 +698,37 @@ void report_baseline(struct report *p, int i, const struct baseline *b,
     for (int j = 0; j < n; j++) {
         const struct comparison *c = &list[j];
         p->pace[c->pace]++;
-        p->checks += c->pace != NOT_COMPARED;
-        p->skipped += c->pace == NOT_COMPARED;
+        p->sums.checks += c->pace != NOT_COMPARED;
+        p->sums.skipped += c->pace == NOT_COMPARED;
         slower += c->pace == SLOWER;
         if (p->screen.tsv)
             comparison_record(p, i, c);
         else
             comparison_line(p, i, c);
     }
-    p->failed += slower;
+    p->sums.failed += slower;
     if (slower && !p->screen.tsv)
         again_line(p, b, NULL, &p->x->trial[i]);
     fflush(p->screen.to);
 }
 
 /* ---- end ---- */
+
+static void skipped_line(const struct report *p)
+{
+    char why[2 * sizeof p->sums.why_skipped] = "";
+
+    for (const char *at = p->sums.why_skipped; *at; at += strspn(at, "\n")) {
+        const int n = (int)strcspn(at, "\n");
+        append(why, sizeof why, "%s%.*s", *why ? "; " : "", n, at);
+        at += n;
+    }
+    say(&p->screen, 0, "%-11s %s",
+        p->sums.missing                         ? "left out"
+        : p->sums.unchecked && !p->sums.skipped ? "not checked"
+                                                : "skipped",
+        why);
+}
 
 /* What the trials had in common. */
 static void summary(struct report *p, const char *file)
@@ -654,27 +738,23 @@ static void summary(struct report *p, const char *file)
     struct stat st;
 
     fputc('\n', s->to);
-    if (p->difference.trial)
+    if (p->sums.difference.trial)
         say(s, 0,
             "gradients   differ from central differences by at most %.1e of the gradient (%s, "
             "trial %d)",
-            p->difference.value, p->difference.tensor, p->difference.trial);
-    if (p->yard.trial)
+            p->sums.difference.value, p->sums.difference.tensor, p->sums.difference.trial);
+    if (p->sums.yard.trial)
         say(s, 0, "yardstick   differs from the oracle by at most %.1e (%s, trial %d)",
-            p->yard.value, p->yard.tensor, p->yard.trial);
-    if (p->margin.trial)
-        say(s, 0, "parity      at most %.2f of its bound (%s, trial %d)", p->margin.value,
-            p->margin.tensor, p->margin.trial);
+            p->sums.yard.value, p->sums.yard.tensor, p->sums.yard.trial);
+    if (p->sums.margin.trial)
+        say(s, 0, "parity      at most %.2f of its bound (%s, trial %d)", p->sums.margin.value,
+            p->sums.margin.tensor, p->sums.margin.trial);
     if (p->baseline)
         say(s, 0, "baseline    %d slower than in %s, %d faster, %d as before, %d not compared",
             p->pace[SLOWER], p->baseline, p->pace[FASTER], p->pace[AS_BEFORE],
             p->pace[NOT_COMPARED]);
-    if (*p->why_skipped)
-        say(s, 0, "%-11s %s",
-            p->missing                    ? "left out"
-            : p->unchecked && !p->skipped ? "not checked"
-                                          : "skipped",
-            p->why_skipped);
+    if (*p->sums.why_skipped)
+        skipped_line(p);
     if (stat(file, &st) == 0)
         say(s, 0, "%s  %s, %d of %d trials, %.0f s", file, number_bytes((double)st.st_size, size),
             p->done, p->x->n, difftime(time(NULL), p->begun));
@@ -710,26 +790,27 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (interrupted)
         say(&p->screen, 0, "stopped after %d of %d trials; %s", p->done, p->x->n,
             p->judged ? "their verdicts are in the file" : "--resume goes on from there");
-    if (p->checks)
-        snprintf(failed, sizeof failed, "%d failed, ", p->failed);
-    if (p->missing)
-        snprintf(missing, sizeof missing, ", %d missing", p->missing);
-    if (p->unchecked)
-        snprintf(unchecked, sizeof unchecked, ", %d not checked", p->unchecked);
-    if (p->unjudged)
-        snprintf(unjudged, sizeof unjudged, ", %d cannot be judged", p->unjudged);
-    if (p->missed)
-        snprintf(missed, sizeof missed, ", %d goal%s missed", p->missed, p->missed > 1 ? "s" : "");
+    if (p->sums.checks)
+        snprintf(failed, sizeof failed, "%d failed, ", p->sums.failed);
+    if (p->sums.missing)
+        snprintf(missing, sizeof missing, ", %d missing", p->sums.missing);
+    if (p->sums.unchecked)
+        snprintf(unchecked, sizeof unchecked, ", %d not checked", p->sums.unchecked);
+    if (p->sums.unjudged)
+        snprintf(unjudged, sizeof unjudged, ", %d cannot be judged", p->sums.unjudged);
+    if (p->sums.missed)
+        snprintf(missed, sizeof missed, ", %d goal%s missed", p->sums.missed,
+                 p->sums.missed > 1 ? "s" : "");
     if (p->errors)
         snprintf(errors, sizeof errors, ", %d trial%s could not be run", p->errors,
                  p->errors > 1 ? "s" : "");
     if (p->x->measure == MEASURE_TRAIN)
-        say(&p->screen, 0, "%d run%s, %d diverged", p->trained, p->trained == 1 ? "" : "s",
-            p->diverged);
-    say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s%s%s%s", p->checks, failed, p->skipped,
-        missing, unchecked, unjudged, missed, errors,
-        p->checks || p->errors ? "" : ": nothing was checked");
-    return p->failed;
+        say(&p->screen, 0, "%d run%s, %d diverged", p->sums.trained,
+            p->sums.trained == 1 ? "" : "s", p->sums.diverged);
+    say(&p->screen, 0, "%d checks, %s%d skipped%s%s%s%s%s%s", p->sums.checks, failed,
+        p->sums.skipped, missing, unchecked, unjudged, missed, errors,
+        p->sums.checks || p->errors ? "" : ": nothing was checked");
+    return p->sums.failed;
 }
 
 void report_plan(const struct experiment *x, FILE *to, FILE *aside)

@@ -26,6 +26,26 @@ void report_head(struct report *p, const char *file, struct store *store, int re
 void report_head_judged(struct report *p, const char *file, const char *as);
 /* A trial that has run; a trial that could not run (err_text() says why). */
 void report_trial(struct report *p, int i, const struct result *r);
+
+/* The largest value seen of something, and where; trial 0: nothing was. */
+struct worst {
+    double value;
+    char tensor[32];
+    int trial;
+};
+/* What the closing lines say, of all trials or of one. */
+struct report_sums {
+    int checks, failed, skipped, missing, unchecked, unjudged, missed;
+    int trained, diverged; /* runs of training */
+    struct worst difference, yard, margin;
+    char why_skipped[1024]; /* each reason once */
+};
+/* The same of a trial that another process has run, in two halves: there, in that process's report of the same plan, the
+ * lines that report_trial() would print below the head of its table, and its sums; NULL after err_set(), to be freed.  And
+ * here. */
+char *report_lines(struct report *p, int i, const struct result *r, struct report_sums *sums);
+void report_elsewhere(struct report *p, int i, const char *lines, const struct report_sums *sums);
+
 void report_error(struct report *p, int i, const char *reason);
 /* A trial that an earlier run completed. */
 void report_resumed(struct report *p, const struct store_counts *c);

@@ -80,6 +80,16 @@ static const char *unavailable(void)
     return count ? NULL : "no CUDA device";
 }
 
+static int count(void)
+{
+    int n = 0;
+
+    if (forked() || cudaGetDeviceCount(&n) != cudaSuccess)
+        n = 0;
+    cudaGetLastError();
+    return n;
+}
+
 static int prepare(struct context *x)
 {
     CUDA(cudaSetDevice(x->device));
@@ -499,7 +509,7 @@ const struct machine cuda = {
     .strerror = error,
     .kernels = gpu_kernels,
     .disturb = NULL,
-    .device = {.unavailable = unavailable, .open = open_context, .close = close_context, .enter = enter,
+    .device = {.unavailable = unavailable, .count = count, .open = open_context, .close = close_context, .enter = enter,
                .lost = lost, .name = device, .probe = gpu_probe},
     .memory = {.left = memory, .reserve = reserve, .alloc = alloc, .free = release, .put = put,
                .get = get, .fill = fill, .zero = zero, .add = add},

@@ -44,6 +44,7 @@ struct context;
  * name are always there. */
 struct device {
     const char *(*unavailable)(void); /* NULL, or why it cannot run in this process */
+    int (*count)(void);               /* NULL: it has none */
     /* A context on device number `device`, from 0; NULL after err_set(). */
     struct context *(*open)(int device);
     void (*close)(struct context *x);

@@ -116,6 +116,32 @@ static int add_check(const struct plan_key *k, void *to, const char *value)
     return 0;
 }
 
+/* One is the experiment's; with a second one they are those that trials are dealt out to. */
+static int set_device(const struct plan_key *k, void *to, const char *value)
+{
+    struct experiment *x = to;
+    int64_t number;
+
+    if (x->n_devices == ALL_DEVICES || (strcmp(value, "all") == 0 && x->device >= 0))
+        return err_set("device: nothing can stand beside all");
+    if (strcmp(value, "all") == 0) {
+        x->n_devices = ALL_DEVICES;
+        return 0;
+    }
+    if (number_whole(value, k->min, k->max, &number))
+        return err_at("device = %s", value);
+    if (x->device < 0) {
+        x->device = x->device_of[0] = (int)number;
+        return 0;
+    }
+    if (!x->n_devices)
+        x->n_devices = 1;
+    if (x->n_devices == (int)COUNT(x->device_of))
+        return err_set("device: more than %d", (int)COUNT(x->device_of));
+    x->device_of[x->n_devices++] = (int)number;
+    return 0;
+}
+
 static int set_margin(const struct plan_key *k, void *to, const char *value)
 {
     return number_real(value, 0, 1e3, member(k, to)) ? err_at("margin = %s", value) : 0;
@@ -215,9 +241,10 @@ const struct plan_key experiment_keys[] = {
     {"seed", ONE, "1", "seed of the trials that set none", INTO(experiment, seed, set_seed)},
     {"backends", LIST, NULL, "what to judge; default: all that are there, named ones are required",
      .set = add_backend},
-    {"device", ONE, NULL,
-     "number of the GPU, from 0 among CUDA_VISIBLE_DEVICES; named, it is required; default: 0",
-     INTO(experiment, device, set_whole), .min = 0, .max = 1023},
+    {"device", LIST, NULL,
+     "number of the GPU, from 0 among CUDA_VISIBLE_DEVICES; named, it is required; default: 0. "
+     "Several, or all: trials are dealt out to them",
+     .set = set_device, .min = 0, .max = 1023},
     {"checks", LIST, "differences, parity, properties",
      "what to check, and power: what would pass; or none", .set = add_check},
     {"measure", ONE, "check",

@@ -5,7 +5,8 @@
  *     seed = 1
  *     backends = gpu32, gpu_bf16      ; default: all that are there; named ones are required
  *                                     ; (the oracle and the yardstick run in any case)
- *     device = 1                      ; the GPU, from 0 among those visible; named, it is required
+ *     device = 1                      ; the GPU, from 0 among those visible; named, it is required; or several: a
+ *                                     ; list, or all, to which trials are dealt out
  *     checks = differences, parity, properties    ; or none; default: all three
  *     measure = check                 ; or time, crossover: parity, and then times of every kernel; or train:
  *                                     ; a run of training for each trial, whose keys are cell.h's
@@ -132,13 +133,16 @@ struct file_id {
 struct contexts;
 struct states;
 
+enum { ALL_DEVICES = -1 };
+
 struct experiment {
     char name[64];
     uint64_t seed;
     const struct backend *backend[16]; /* those requested by name; none: all that are there */
     int n_backends;
-    int device; /* the GPU's number; -1: none named, the first if there is one */
-    int checks; /* CHECK_ flags; CHECK_PARITY where times are measured */
+    int device;                   /* the GPU's number; -1: none named, the first if there is one */
+    int device_of[64], n_devices; /* several, or ALL_DEVICES; 0: no more than one is named */
+    int checks;                   /* CHECK_ flags; CHECK_PARITY where times are measured */
     enum measure measure;
     enum judged judge;
     /* Not of the plan: what the GPU can do, where times are compared with that,

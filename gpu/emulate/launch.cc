@@ -140,13 +140,23 @@ cudaError_t cudaDeviceSynchronize(void) { return cudaPeekAtLastError(); }
 
 cudaError_t cudaGetDeviceCount(int *n)
 {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    *n = !visible || *visible;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *devices = getenv("EMU_DEVICES");
+    *n = visible && !*visible ? 0 : devices ? atoi(devices) : 1;
     return *n ? cudaSuccess : fail(cudaErrorNoDevice);
 }
 
-cudaError_t cudaGetDevice(int *n) { return *n = 0, cudaSuccess; }
-cudaError_t cudaSetDevice(int n) { return n ? fail(cudaErrorInvalidDevice) : cudaSuccess; }
+/* All devices are alike, and share the host's memory. */
+static thread_local int current;
+
+cudaError_t cudaGetDevice(int *n) { return *n = current, cudaSuccess; }
+cudaError_t cudaSetDevice(int n)
+{
+    int there;
+
+    if (cudaGetDeviceCount(&there) != cudaSuccess || n < 0 || n >= there)
+        return fail(cudaErrorInvalidDevice);
+    return current = n, cudaSuccess;
+}
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 {

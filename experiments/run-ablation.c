@@ -29,8 +29,10 @@
 #include "experiments/page.h"
 #include "experiments/random.h"
 #include "experiments/shown.h"
+#include "experiments/dealt.h"
 #include "experiments/trials.h"
 #include "experiments/stop.h"
+#include "experiments/worker.h"
 #include "experiments/summary.h"
 #include "experiments/unfinished.h"
 
@@ -249,17 +251,26 @@ static int sum_up(const struct experiment *x, struct store *store, struct report
     return e;
 }
 
-static int run_stored(struct experiment *x, const struct options *options, struct baseline *b,
-                      struct store *store)
+static int report_flags(const struct options *options)
 {
-    struct trials trials = {.x = x, .store = store, .b = b, .stop = &stop};
+    return (options->tsv ? REPORT_TSV : 0) | (options->verbose ? REPORT_VERBOSE : 0);
+}
+
+static int run_stored(struct experiment *x, const struct options *options, struct baseline *b,
+                      struct store *store, struct processes *processes)
+{
+    struct trials trials = {.x = x,
+                            .store = store,
+                            .b = b,
+                            .stop = &stop,
+                            .processes = processes,
+                            .report_how = report_flags(options)};
     int resumed = 0, failed;
     struct store_counts counts;
 
     for (int i = 0; i < x->n; i++)
         resumed += store_has(store, i, &counts);
-    struct report *report = report_new(
-        x, stdout, (options->tsv ? REPORT_TSV : 0) | (options->verbose ? REPORT_VERBOSE : 0));
+    struct report *report = report_new(x, stdout, report_flags(options));
     if (!report || (b && resumed && check_resumed(b, store))) {
         store_close(store, 0);
         report_free(report);
@@ -294,7 +305,31 @@ static int check_started(const struct experiment *x, const struct options *optio
     return options->resume && wrong_inputs(x, store);
 }
 
-static int run(struct experiment *x, const struct options *options)
+static char **words_of_program; /* argv */
+
+/* What a worker's trials need besides its device. */
+static int begin_worker(struct experiment *x, void *data)
+{
+    const struct options *options = data;
+    static struct states states;
+
+    if (missing_backend(x) || unfinished_begin(x, &states, options->resume, 1))
+        return -1;
+    find_ceilings(x);
+    return 0;
+}
+
+static int work(struct experiment *x, struct options *options, struct leader *leader)
+{
+    if (options->verbose && x->measure == MEASURE_CHECK && x->checks & CHECK_PARITY)
+        x->checks |= CHECK_POWER;
+    if (take_goals(x, options->goals))
+        return BAD_INPUT;
+    stop_on_signals();
+    return worker_run(x, leader, begin_worker, options, &stop);
+}
+
+static int run_by(struct experiment *x, const struct options *options, struct processes *processes)
 {
     struct states states;
     struct baseline *b;
@@ -324,8 +359,23 @@ static int run(struct experiment *x, const struct options *options)
         baseline_free(b);
         return BAD_INPUT;
     }
-    int status = store ? run_stored(x, options, b, store) : complain(BAD_INPUT);
+    int status = store ? run_stored(x, options, b, store, processes) : complain(BAD_INPUT);
     baseline_free(b);
+    return status;
+}
+
+/* In this process, or dealt out to others: to the ranks that there are, or the devices that x names. */
+static int run(struct experiment *x, const struct options *options, const struct ranks *ranks)
+{
+    const int n = ranks->size > 1 ? 1 : dealt_workers(x);
+    struct processes *processes = NULL;
+
+    if (n < 0)
+        return complain(BACKEND_MISSING);
+    if ((n > 1 || ranks->size > 1) && !(processes = processes_start(n, ranks, words_of_program)))
+        return complain(NOT_RUN);
+    const int status = run_by(x, options, processes);
+    processes_end(processes);
     return status;
 }
 
@@ -632,8 +682,16 @@ int main(int argc, char **argv)
 {
     struct options options = {0};
     struct experiment x;
+    struct leader *const leader = process_leader();
 
+    struct ranks ranks = {0, 1, 0, 1};
+
+    words_of_program = argv;
     open_standard();
+    if (!leader && ranks_begin(&ranks))
+        return complain(BAD_INPUT);
+    if (ranks.rank)
+        return processes_serve(argv);
     H5dont_atexit(); /* every file is closed before; one that a full disk left unclosed crashes there */
     signal(SIGXFSZ, SIG_IGN); /* a write then fails with a reason instead */
     opterr = 0;
@@ -667,9 +725,10 @@ int main(int argc, char **argv)
         int status = page_command(options.report, options.output);
         return finish(status == BAD_INPUT ? complain(status) : status);
     }
+    FILE *const to = leader ? fopen("/dev/null", "w") : stderr; /* the leader says it */
     int errors = !options.words
-                     ? plan_read(options.file, &x, stderr)
-                     : plan_words_of(options.words, options.inputs ? "--inputs" : "-t", &x, stderr);
+                     ? plan_read(options.file, &x, to)
+                     : plan_words_of(options.words, options.inputs ? "--inputs" : "-t", &x, to);
     if (errors)
         return BAD_INPUT;
     x.contexts = process_contexts();
@@ -687,10 +746,12 @@ int main(int argc, char **argv)
         return BAD_INPUT;
     }
     int status = GOOD;
-    if (options.plan)
+    if (leader)
+        status = work(&x, &options, leader);
+    else if (options.plan)
         report_plan(&x, stdout, stderr);
     else
-        status = run(&x, &options);
+        status = run(&x, &options, &ranks);
     plan_free(&x);
     return finish(status);
 }

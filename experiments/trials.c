@@ -10,6 +10,8 @@
 #include "common/run/states.h"
 #include "common/run/beside.h"
 #include "common/run/trial.h"
+#include "common/store/alone.h"
+#include "experiments/dealt.h"
 #include "experiments/shown.h"
 #include "experiments/trials.h"
 
@@ -78,13 +80,7 @@ static int run_in_order(struct trials *r)
 
 /* ---- side by side ---- */
 
-struct dealing {
-    struct trials *r;
-    char *begun; /* of each trial */
-    int lost;
-};
-
-/* Of a run that confirms: its rate, once its search is over, which its words then have, too.  0: that is not yet so. */
+/* Of a run that confirms: its rate, once its search is over.  0: that is not yet so. */
 static int find_rate(struct dealing *d, int i)
 {
     struct trial *t = &d->r->x->trial[i];
@@ -97,26 +93,48 @@ static int find_rate(struct dealing *d, int i)
     if (stored_best_rate(store_file(d->r->store), d->r->x, i, &rate))
         return -1;
     cell_set_rate(&t->call, rate);
-    return plan_text(t) ? -1 : 1;
+    return 1;
+}
+
+int dealing_ready(struct dealing *d, int i)
+{
+    const int known = d->begun[i] ? 0 : find_rate(d, i);
+
+    if (known >= 0)
+        return known;
+    d->begun[i] = 1;
+    d->lost |= keep(d->r, i, -1, NULL);
+    return 0;
+}
+
+int dealing_keep(struct dealing *d, int i, int e, const struct result *r)
+{
+    return d->lost |= keep(d->r, i, e, r);
+}
+
+int dealing_take(struct dealing *d, int i, const char *file, const char *lines,
+                 const struct report_sums *sums)
+{
+    const struct trials *r = d->r;
+
+    if (store_take(r->store, i, file))
+        return d->lost = -1;
+    states_done(r->x, i);
+    report_elsewhere(r->report, i, lines, sums);
+    return r->b && compare(r, i) ? (d->lost = -1) : 0;
 }
 
 static int next(struct trial *to, void *data)
 {
     struct dealing *d = data;
 
-    for (int i = 0; i < d->r->x->n; i++) {
-        if (d->begun[i])
-            continue;
-        const int known = find_rate(d, i);
-        if (!known)
-            continue;
-        d->begun[i] = 1;
-        if (known > 0) {
+    for (int i = 0; i < d->r->x->n; i++)
+        if (dealing_ready(d, i)) {
+            d->begun[i] = 1;
             *to = d->r->x->trial[i];
+            plan_text(to); /* with its rate */
             return i;
         }
-        d->lost |= keep(d->r, i, -1, NULL);
-    }
     return -1;
 }
 
@@ -129,13 +147,29 @@ static int ended(int trial, int e, const struct result *result, void *data)
 }
 
 /* What is left waits for a search of which a run could not be made. */
-static void refuse_waiting(struct dealing *d)
+void dealing_end(struct dealing *d)
 {
     for (int i = 0; i < d->r->x->n && !*d->r->stop; i++)
         if (!d->begun[i]) {
             err_set("lr = " BEST_RATE ": its search is not complete");
             keep(d->r, i, -1, NULL);
         }
+    free(d->begun);
+}
+
+int dealing_begin(struct dealing *d, struct trials *r)
+{
+    struct store_counts counts;
+    int e;
+
+    *d = (struct dealing){.r = r, .begun = calloc((size_t)r->x->n + 1, 1)};
+    e = d->begun ? 0 : err_set("no memory for %d trials", r->x->n);
+    for (int i = 0; !e && i < r->x->n; i++)
+        if (store_has(r->store, i, &counts)) {
+            d->begun[i] = 1;
+            e = resume(r, i, &counts);
+        }
+    return e;
 }
 
 static void show_running(const int *trial, const double *part, int n, void *data)
@@ -146,24 +180,20 @@ static void show_running(const int *trial, const double *part, int n, void *data
 
 static int run_beside(struct trials *r)
 {
-    struct dealing d = {.r = r, .begun = calloc((size_t)r->x->n + 1, 1)};
+    struct dealing d;
     const struct beside b = {r->x, beside_count(r->x), r->stop, next, ended, show_running, &d};
-    struct store_counts counts;
-    int e = d.begun ? 0 : err_set("no memory for %d trials", r->x->n);
+    const int e = dealing_begin(&d, r) || beside_run(&b) || d.lost;
 
-    for (int i = 0; !e && i < r->x->n; i++)
-        if (store_has(r->store, i, &counts)) {
-            d.begun[i] = 1;
-            e = resume(r, i, &counts);
-        }
-    e = e || beside_run(&b) || d.lost;
     if (!e)
-        refuse_waiting(&d);
-    free(d.begun);
+        dealing_end(&d);
+    else
+        free(d.begun);
     return e ? -1 : 0;
 }
 
 int trials_run(struct trials *r)
 {
-    return r->x->measure == MEASURE_TRAIN ? run_beside(r) : run_in_order(r);
+    return r->processes                     ? dealt_run(r)
+           : r->x->measure == MEASURE_TRAIN ? run_beside(r)
+                                            : run_in_order(r);
 }

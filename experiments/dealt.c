@@ -1,0 +1,352 @@
+/* The leader's side of a processes (dealt.h). */
+#include "config.h"
+
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/err.h"
+#include "common/run/duration.h"
+#include "common/train/cell.h"
+#include "experiments/dealt.h"
+#include "experiments/shown.h"
+#include "experiments/worker.h"
+
+enum { LOOK_EACH = 100, MOST_GIVEN = 2 * 64 }; /* milliseconds; trials that a worker has */
+
+struct hand {
+    int device, ready, lost;
+    int slots; /* trials that it is given at a time */
+    int n, given[MOST_GIVEN];
+    char name[256]; /* of its device */
+};
+
+struct table {
+    struct dealing d;
+    struct processes *processes;
+    int n, stopped;
+    struct hand hand[MAX_WORKERS];
+    double *work, *part; /* of each trial */
+    char *lost;          /* whose worker was lost */
+};
+
+/* ---- trials ---- */
+
+/* The longest of those that can begin; -1: none. */
+static int longest(struct table *t)
+{
+    int best = -1;
+
+    for (int i = 0; i < t->d.r->x->n; i++)
+        if ((best < 0 || t->work[i] > t->work[best]) && dealing_ready(&t->d, i))
+            best = i;
+    return best;
+}
+
+static void deal_to(struct table *t, int k)
+{
+    struct hand *h = &t->hand[k];
+    int i;
+
+    while (h->ready && !h->lost && h->n < h->slots && (i = longest(t)) >= 0) {
+        const struct trial *trial = &t->d.r->x->trial[i];
+        const struct command o = {
+            .kind = COMMAND_TRIAL,
+            .trial = i,
+            .rate = t->d.r->x->measure == MEASURE_TRAIN ? cell_rate(&trial->call) : 0};
+        t->d.begun[i] = 1;
+        t->part[i] = 0;
+        h->given[h->n++] = i;
+        if (process_send(t->processes, k, &o, sizeof o))
+            return; /* it is lost, which will be got */
+    }
+}
+
+static void deal(struct table *t)
+{
+    if (!t->stopped && !t->d.lost)
+        for (int k = 0; k < t->n; k++)
+            deal_to(t, k);
+}
+
+static int take_back(struct hand *h, int trial)
+{
+    for (int j = 0; j < h->n; j++)
+        if (h->given[j] == trial) {
+            memmove(&h->given[j], &h->given[j + 1], (--h->n - j) * sizeof *h->given);
+            return 1;
+        }
+    return 0;
+}
+
+/* A trial that did not come to its end, for no reason of its own: another worker makes it, once. */
+static void again(struct table *t, int trial, const char *why)
+{
+    if (t->stopped)
+        return;
+    if (t->lost[trial]) {
+        err_set("two workers were lost with it; the last %s", why);
+        dealing_keep(&t->d, trial, -1, NULL);
+        return;
+    }
+    t->lost[trial] = 1;
+    t->d.begun[trial] = 0;
+}
+
+/* ---- what workers say ---- */
+
+static const char *name_of(const struct table *t, int k, char text[32])
+{
+    if (t->hand[k].device >= 0)
+        snprintf(text, 32, "device %d", t->hand[k].device);
+    else
+        snprintf(text, 32, "worker %d", k);
+    return text;
+}
+
+/* Times of two kinds of GPU are not comparable, and neither are runs' bits. */
+static int check_devices(struct table *t, int k)
+{
+    const struct experiment *x = t->d.r->x;
+
+    for (int j = 0; j < t->n && x->measure != MEASURE_CHECK; j++)
+        if (t->hand[j].ready && strcmp(t->hand[j].name, t->hand[k].name) != 0)
+            return t->d.lost = err_set(
+                       "device %d is %s, device %d is %s: their results would not be "
+                       "comparable; name those that are alike",
+                       t->hand[j].device, t->hand[j].name, t->hand[k].device, t->hand[k].name);
+    return 0;
+}
+
+static void take_ready(struct table *t, int k, const struct answer *a)
+{
+    struct hand *h = &t->hand[k];
+    char name[32];
+
+    if (a->e) {
+        report_note(t->d.r->report, "%s cannot be used: %s", name_of(t, k, name), a->text);
+        return; /* it ends */
+    }
+    snprintf(h->name, sizeof h->name, "%s", a->device);
+    h->ready = 1;
+    h->slots = a->side_by_side + (a->side_by_side > 1);
+    check_devices(t, k);
+}
+
+static void take_ended(struct table *t, int k, const struct answer *a)
+{
+    char file[sizeof t->d.r->x->output + 64];
+
+    if (!take_back(&t->hand[k], a->trial))
+        return;
+    shown_ended(a->trial);
+    if (a->stopped) {
+        again(t, a->trial, "was stopped by a signal");
+        return;
+    }
+    if (a->e) {
+        err_set("%s", a->text);
+        dealing_keep(&t->d, a->trial, a->e, NULL);
+        return;
+    }
+    worker_file(t->d.r->x, k, a->process, a->trial, file, sizeof file);
+    dealing_take(&t->d, a->trial, file, a->text, &a->sums);
+}
+
+static void take_lost(struct table *t, int k, const char *why)
+{
+    struct hand *h = &t->hand[k];
+    char name[32];
+
+    if (!t->stopped && !t->d.lost && h->ready)
+        report_note(t->d.r->report, "%s is lost: %s%s", name_of(t, k, name), why,
+                    h->n ? "; what it ran goes to another" : "");
+    h->lost = 1;
+    while (h->n)
+        again(t, h->given[--h->n], why);
+}
+
+static int receive_one(struct table *t)
+{
+    struct received got;
+
+    if (processes_receive(t->processes, LOOK_EACH, &got))
+        return t->d.lost = -1;
+    if (got.what == RECEIVED_LOST)
+        take_lost(t, got.member, got.why);
+    const struct answer *a = got.message;
+    if (got.what == RECEIVED_MESSAGE && got.bytes > sizeof *a && a->trial >= 0 &&
+        a->trial < t->d.r->x->n) {
+        if (a->kind == ANSWER_READY)
+            take_ready(t, got.member, a);
+        else if (a->kind == ANSWER_PART)
+            t->part[a->trial] = a->part;
+        else
+            take_ended(t, got.member, a);
+    }
+    free(got.message);
+    return 0;
+}
+
+/* ---- the whole ---- */
+
+static void show(const struct table *t)
+{
+    int trial[MAX_WORKERS * MOST_GIVEN], n = 0;
+    double part[MAX_WORKERS * MOST_GIVEN];
+
+    for (int k = 0; k < t->n; k++)
+        for (int j = 0; j < t->hand[k].n; j++) {
+            trial[n] = t->hand[k].given[j];
+            part[n] = t->part[trial[n]];
+            n++;
+        }
+    shown_several(trial, part, n);
+}
+
+/* Does anything run, or can it? */
+static int goes_on(const struct table *t)
+{
+    int there = 0, busy = 0, waiting = 0;
+
+    for (int k = 0; k < t->n; k++) {
+        there += !t->hand[k].lost;
+        busy += t->hand[k].n;
+    }
+    for (int i = 0; i < t->d.r->x->n; i++)
+        waiting += !t->d.begun[i];
+    return busy || (there && waiting && !t->stopped && !t->d.lost);
+}
+
+/* What killed workers left, of this run or of one before: this one has the output's lock. */
+static void remove_files(const struct experiment *x)
+{
+    char pattern[sizeof x->output + 16];
+    glob_t found;
+
+    snprintf(pattern, sizeof pattern, "%s.part.w*-*", x->output);
+    if (glob(pattern, 0, NULL, &found))
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        unlink(found.gl_pathv[i]);
+    globfree(&found);
+}
+
+static void begin(struct table *t)
+{
+    const struct experiment *x = t->d.r->x;
+    struct command o = {.kind = COMMAND_BEGIN, .plan = plan_lines(x), .report = t->d.r->report_how};
+
+    remove_files(x);
+    report_note(t->d.r->report, "  dealt out to %d workers", t->n);
+    for (int k = 0; k < t->n; k++) {
+        process_place(t->processes, k, &o.number, &o.of);
+        o.member = k;
+        o.device = t->hand[k].device;
+        process_send(t->processes, k, &o, sizeof o);
+    }
+}
+
+static void end(struct table *t)
+{
+    const struct command o = {.kind = COMMAND_END};
+
+    for (int k = 0; k < t->n; k++)
+        process_send(t->processes, k, &o, sizeof o);
+}
+
+static int lead(struct table *t)
+{
+    begin(t);
+    do {
+        deal(t);
+        show(t);
+        receive_one(t);
+        if ((*t->d.r->stop || t->d.lost) && !t->stopped) {
+            t->stopped = 1;
+            processes_stop(t->processes);
+        }
+    } while (goes_on(t));
+    end(t);
+    remove_files(t->d.r->x);
+    return t->d.lost ? -1 : 0;
+}
+
+/* Trials for which there was no worker any more. */
+static void no_worker(struct table *t)
+{
+    for (int i = 0; i < t->d.r->x->n && !t->stopped && !t->d.lost; i++)
+        if (!t->d.begun[i] && dealing_ready(&t->d, i)) {
+            t->d.begun[i] = 1;
+            err_set("no worker is left");
+            dealing_keep(&t->d, i, -1, NULL);
+        }
+}
+
+/* The device of a worker: that of its number on its node, of those that are named. */
+static int device_of(const struct trials *r, int k)
+{
+    const struct experiment *x = r->x;
+    int number, of;
+
+    process_place(r->processes, k, &number, &of);
+    return x->n_devices > 0 ? x->device_of[number % x->n_devices]
+           : x->device >= 0 ? x->device
+                            : ITS_OWN;
+}
+
+static int run_table(struct table *t, struct trials *r)
+{
+    t->processes = r->processes;
+    t->n = processes_count(r->processes);
+    for (int k = 0; k < t->n; k++)
+        t->hand[k].device = device_of(r, k);
+    t->work = calloc((size_t)r->x->n + 1, sizeof *t->work);
+    t->part = calloc((size_t)r->x->n + 1, sizeof *t->part);
+    t->lost = calloc((size_t)r->x->n + 1, 1);
+    if (!t->work || !t->part || !t->lost)
+        return err_set("no memory for %d trials", r->x->n);
+    for (int i = 0; i < r->x->n; i++)
+        t->work[i] = expected_work(r->x, &r->x->trial[i]);
+    return lead(t);
+}
+
+int dealt_run(struct trials *r)
+{
+    struct table *t = calloc(1, sizeof *t);
+    int e = t ? dealing_begin(&t->d, r) : err_set("no memory for the workers");
+
+    e = e || run_table(t, r);
+    if (!e) {
+        no_worker(t);
+        dealing_end(&t->d);
+    } else if (t)
+        free(t->d.begun);
+    if (t) {
+        free(t->work);
+        free(t->part);
+        free(t->lost);
+    }
+    free(t);
+    return e ? -1 : 0;
+}
+
+/* ---- devices ---- */
+
+static int device_count(void)
+{
+    const struct backend *gpu = judged_backend(0);
+
+    return gpu && gpu->machine->device.count ? gpu->machine->device.count() : 0;
+}
+
+int dealt_workers(const struct experiment *x)
+{
+    const int n = x->n_devices == ALL_DEVICES ? device_count() : x->n_devices;
+
+    if (x->n_devices == ALL_DEVICES && n < 1)
+        return err_set("device = all: there is none");
+    return n < MAX_WORKERS ? n : MAX_WORKERS;
+}

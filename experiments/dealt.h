@@ -1,0 +1,16 @@
+/* dealt.h - the trials of a plan, dealt out to a processes one at a time, the longest first. */
+#ifndef EXPERIMENTS_DEALT_H
+#define EXPERIMENTS_DEALT_H
+
+#include "experiments/trials.h"
+
+/* How many workers this machine has for x: one for each of several devices that it names; 0 or 1: none is needed; -1 after
+ * err_set(). */
+enum { MAX_WORKERS = 1024 };
+int dealt_workers(const struct experiment *x);
+
+/* Until all are done, or *r->stop, or no worker is left.  A trial whose worker is lost goes to another one, once.  Nonzero
+ * after err_set(), as trials_run(). */
+int dealt_run(struct trials *r);
+
+#endif

@@ -1,0 +1,295 @@
+#!/bin/sh
+# Trials that are dealt out: to the (emulated) devices of this machine, and to the ranks of mpirun.  However many there are,
+# and whichever of them is killed, the file has what that of one process has.  TAP on stdout.  $srcdir, $PYTHON, $NVCC and
+# $CFLAGS come from the Makefile.
+test -n "$TMPDIR" || ! test -w /dev/shm || export TMPDIR=/dev/shm # where syncing takes no time
+. "${srcdir:-.}/tests/runner_tap.sh"
+KILLS=25 SEED=11
+sanitized=0
+case $CFLAGS in *-fsanitize=*) sanitized=1 KILLS=5 ;; esac
+emulated=0
+[ "$NVCC" != emulated ] || emulated=1
+[ $emulated = 1 ] || export CUDA_VISIBLE_DEVICES=
+export OMP_NUM_THREADS=1
+# As root, in a container, with fewer processors than ranks.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_plm_rsh_agent=sh OMPI_MCA_btl_vader_single_copy_mechanism=none
+mpi=1
+grep -q '^#define HAVE_MPI 1' "`dirname "$run"`/config.h" && command -v mpirun >/dev/null || mpi=0
+# MPI keeps memory to its end.
+ranks() {
+    of=$1
+    shift
+    ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0" timeout 120 mpirun -n "$of" "$run" "$@"
+}
+
+cat >checks.ini <<'INI'
+[experiment]
+name = dealt
+repeats = 0
+[trial]
+op = softmax
+rows = 3, 17, 40
+columns = 5, 33
+[trial]
+op = e74_cell
+steps = 3, 9
+batch = 2
+dtype = fp32, bf16
+INI
+cat >runs.ini <<'INI'
+[experiment]
+name = runs
+measure = train
+checks = none
+save = final
+[model z]
+mixer = e74
+proj = full
+z_mod = row
+n_state = 8
+width = 16
+[model none]
+mixer = none
+width = 16
+[task bits]
+task = parity
+length = 8
+[train]
+updates = 6
+batch = 4
+eval_every = 3
+eval_rows = 8
+lr = 1e-3, 1e-2
+seed = 1, 2
+confirm = 5
+[trial]
+model = z, none
+task = bits
+INI
+for ini in checks runs; do
+    sed 's/^name.*/&\ndevice = all/' $ini.ini >$ini.all.ini
+    sed 's/^name.*/&\ndevice = 2, 0/' $ini.ini >$ini.two.ini
+done
+
+# same A B: all datasets of the trials and their attributes are equal, but for those of speed.
+cat >same.py <<'PYTHON'
+import sys
+import h5py
+import numpy as np
+
+def contents(name):
+    found = {}
+    def see(path, x):
+        if path.endswith("speed") or "/speed" in path:
+            return
+        if isinstance(x, h5py.Dataset):
+            found[path] = (x.dtype.descr if x.dtype.names else x.dtype, x.shape, x.chunks, x.compression,
+                           x[()].tobytes() if not x.dtype.hasobject and not x.dtype.names else repr(x[()].tolist()))
+        for key in x.attrs:
+            if key not in ("DIMENSION_LIST", "REFERENCE_LIST"):
+                found[path + "@" + key] = repr(np.asarray(x.attrs[key]).tolist())
+        if isinstance(x, h5py.Dataset):
+            found[path + " scales"] = [[s.name for s in d.values()] for d in x.dims]
+    h5py.File(name)["trial"].visititems(see)
+    return found
+
+a, b = (contents(name) for name in sys.argv[1:])
+assert len(a) > 100, len(a)
+for key in sorted(set(a) | set(b)):
+    assert a.get(key) == b.get(key), key
+PYTHON
+"$PYTHON" -c 'import h5py' 2>err
+without=$?
+same() {
+    if [ $without = 0 ]; then
+        "$PYTHON" same.py "$2" "$3" >out 2>err
+        ok $? "$1"
+    else
+        skip "$1" "no h5py"
+    fi
+}
+# gone NAME: nothing but the file is left.
+gone() {
+    [ -s "$1.h5" ] && [ "`ls -d "$1".h5.part* "$1".state 2>/dev/null`" = "" ]
+    ok $? "$1.h5 alone is left"
+}
+
+does "checks, in one process" 0 " 0 failed" "$run" -o checks.h5 checks.ini
+does "runs, in one process" 0 "10 runs, 0 diverged" "$run" -o runs.h5 runs.ini
+
+# ---- devices ----
+
+if [ $emulated = 1 ]; then
+    for many in 1 2 4; do
+        EMU_DEVICES=$many
+        export EMU_DEVICES
+        does "checks on $many devices" 0 " 0 failed" "$run" -o checks$many.h5 checks.all.ini
+        gone checks$many
+        same "checks on $many devices: the same" checks.h5 checks$many.h5
+        does "runs on $many devices" 0 "10 runs, 0 diverged" "$run" -o runs$many.h5 runs.all.ini
+        gone runs$many
+        same "runs on $many devices: the same" runs.h5 runs$many.h5
+    done
+    does "on two of four" 0 " 0 failed" "$run" -o two.h5 checks.two.ini
+    same "on two of four: the same" checks.h5 two.h5
+    does "records" 0 "^10	gpu_bf16	.*parity" "$run" --tsv --force -o two.h5 checks.two.ini
+    EMU_DEVICES=2
+    does "a device that is not there" 3 "device = 2 cannot be used: there are 2" "$run" -o none.h5 checks.two.ini
+else
+    does "no devices" 3 "device = all: there is none" "$run" -o none.h5 checks.all.ini
+fi
+does "all and another" 2 "^-t: device: nothing can stand beside all" "$run" -n -t 'softmax rows=2 device=all,0'
+does "another and all" 2 "^-t: device: nothing can stand beside all" "$run" -n -t 'softmax rows=2 device=0,all'
+does "one twice" 2 "^-t: device: 1 is listed twice" "$run" -n -t 'softmax rows=2 device=1,0,1'
+does "no number" 2 "^-t: device = gpu: " "$run" -n -t 'softmax rows=2 device=gpu'
+
+# ---- ranks ----
+
+if [ $mpi = 1 ]; then
+    for many in 1 2 4; do
+        does "checks by $many ranks" 0 " 0 failed" ranks $many -o rank$many.h5 checks.ini
+        gone rank$many
+        same "checks by $many ranks: the same" checks.h5 rank$many.h5
+        does "runs by $many ranks" 0 "10 runs, 0 diverged" ranks $many -o rruns$many.h5 runs.ini
+        gone rruns$many
+        same "runs by $many ranks: the same" runs.h5 rruns$many.h5
+    done
+    ranks 3 -n checks.ini >out 2>err
+    [ $? = 0 ] && [ `grep -c '	softmax' out` = 6 ]
+    ok $? "a plan is printed once"
+    ranks 3 nothing.ini >out 2>err
+    [ $? = 2 ] && [ `grep -c 'nothing.ini: cannot be read' err` = 1 ]
+    ok $? "an error is printed once"
+    # The batch script of README, its srun by mpirun.
+    sed -n '/^#!\/bin\/sh$/,/^```$/p' "$srcdir/README.md" | sed '/^```$/,$d' | cmp - "$srcdir/experiments/sweep.sbatch" >out 2>err
+    ok $? "README has experiments/sweep.sbatch"
+    mkdir bin
+    printf '#!/bin/sh\nshift\nASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0" exec mpirun -n 3 "$@"\n' >bin/srun
+    ln -s "$run" bin/run-ablation
+    chmod +x bin/srun
+    does "the batch script" 0 " 0 failed" env PATH="$PWD/bin:$PATH" sh "$srcdir/experiments/sweep.sbatch" checks.ini
+    does "once more" 0 "10 trials are there already" env PATH="$PWD/bin:$PATH" sh "$srcdir/experiments/sweep.sbatch" checks.ini
+    same "the batch script: the same" checks.h5 dealt.h5
+    sed 's/^repeats.*/&\nbackends = gpu32/' checks.ini >gpu.ini
+    [ $emulated = 1 ] || does "a backend that is missing" 3 "backend gpu32 is required and missing" ranks 2 -o none.h5 gpu.ini
+else
+    does "mpirun without MPI" 2 "it was started 4 times, and is built without MPI" env OMPI_COMM_WORLD_SIZE=4 "$run" -n checks.ini
+fi
+
+# ---- kills ----
+
+# lead OPTION...: a leader and its workers, in the background: child and workers are the processes.
+if [ $emulated = 1 ]; then
+    EMU_DEVICES=3
+    lead() {
+        "$run" "$@" checks.all.ini >cut.out 2>cut.err &
+        child=$!
+    }
+    workers() {
+        cat /proc/$child/task/*/children 2>/dev/null
+    }
+    milliseconds() {
+        began=`date +%s%N`
+        "$@" >out 2>err
+        echo $(((`date +%s%N` - began) / 1000000))
+    }
+    all=`milliseconds "$run" --force -o time.h5 checks.all.ini`
+    echo "# $all ms"
+    awk -v n=$((2 * KILLS)) -v seed=$SEED -v all=$all 'BEGIN {
+        srand(seed)
+        for (i = 0; i < n; i++) printf "%.3f %d\n", (0.05 + 0.9 * rand()) * all / 1000, 1 + int(3 * rand())
+    }' >moments
+    # A worker: the others make what it had.
+    wrong=0 lost=0
+    head -$KILLS moments >some
+    while read -r moment which; do
+        lead --force -o cut.h5
+        sleep $moment
+        victim=`workers | cut -d' ' -f$which`
+        [ -n "$victim" ] && kill -KILL $victim 2>/dev/null
+        wait $child
+        got=$?
+        lost=$((lost + `grep -c 'is lost: ended by signal 9' cut.out`))
+        if [ $got != 0 ] || [ -n "`ls cut.h5.part* 2>/dev/null`" ]; then
+            wrong=$((wrong + 1))
+            sed 's/^/# /' cut.err
+        elif [ $without = 0 ]; then
+            "$PYTHON" same.py checks.h5 cut.h5 >out 2>err || wrong=$((wrong + 1))
+        fi
+    done <some
+    echo "# $lost of $KILLS kills met a worker that was in use"
+    [ $wrong = 0 ] && [ $lost -ge $((KILLS / 5)) ]
+    ok $? "a worker is killed, $KILLS times: the same file"
+    # The leader: --resume goes on.
+    wrong=0 resumed=0 resume=--force
+    tail -$KILLS moments >some
+    while read -r moment which; do
+        lead $resume -o cut.h5
+        sleep $moment
+        left=`workers`
+        kill -KILL $child 2>/dev/null
+        wait $child 2>/dev/null
+        got=$?
+        for worker in $left; do # they end, too
+            i=0
+            while [ $i -lt 1000 ] && [ -e /proc/$worker/exe ] && readlink /proc/$worker/exe | grep -q run-ablation; do
+                sleep 0.01
+                i=$((i + 1))
+            done
+            [ $i -lt 1000 ] || wrong=$((wrong + 1))
+        done
+        resume=--resume
+        if [ $got = 0 ]; then
+            [ $without != 0 ] || "$PYTHON" same.py checks.h5 cut.h5 >out 2>err || wrong=$((wrong + 1))
+            resume=--force
+        elif [ $got != 137 ]; then
+            wrong=$((wrong + 1))
+            sed 's/^/# /' cut.err
+        fi
+        resumed=$((resumed + `grep -c 'trials are there already' cut.out`))
+    done <some
+    [ $wrong = 0 ]
+    ok $? "the leader is killed, $KILLS times, and its workers end"
+    [ $resumed -ge $((KILLS / 10)) ]
+    ok $? "--resume went on, $resumed times"
+    EMU_DEVICES=2
+    does "with fewer devices to its end" 0 " 0 failed" "$run" $resume -o cut.h5 checks.all.ini
+    gone cut
+    same "the leader is killed: the same file" checks.h5 cut.h5
+
+    # A function that ends the process: two workers are lost with it, and the others do the rest.
+    EMU_DEVICES=4
+    echo '#include <stdlib.h>
+double tanh(double x) { abort(); return x; }' >end.c
+    if [ $sanitized = 0 ] && $CC -shared -fPIC -o end.so end.c; then
+        sed -e 's/^device.*/device = all/; s/^repeats.*/&\nchecks = parity/' -e 's/^steps.*/steps = 3/; s/^dtype.*/nonlin = tanh, linear/' \
+            checks.all.ini >end.ini
+        does "a trial that ends its worker" 4 "FAILED.*: two workers were lost with it; the last ended by signal 6" \
+            preloaded end.so "$run" -o end.h5 end.ini
+        cat out err | grep -q '7 of 8 trials'
+        ok $? "the others are made"
+    fi
+
+    # ---- interrupted ----
+    for signal in INT TERM; do
+        rm -f late*
+        "$run" -o late.h5 checks.all.ini >out 2>err &
+        child=$!
+        i=0
+        while [ $i -lt 500 ] && ! grep -q ref64 out; do
+            sleep 0.01
+            i=$((i + 1))
+        done
+        kill -$signal $child
+        wait $child
+        got=$?
+        [ $got = 130 ] || { [ $got = 0 ] && grep -q '10 of 10 trials' out; }
+        ok $? "SIG$signal: exit status 130"
+        [ $got = 0 ] || does "SIG$signal: it goes on" 0 " 0 failed" "$run" --resume -o late.h5 checks.all.ini
+        gone late
+        same "SIG$signal: the same file" checks.h5 late.h5
+    done
+fi
+
+echo "1..$n"

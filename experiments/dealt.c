@@ -56,7 +56,7 @@ static void deal_to(struct table *t, int k)
             .kind = COMMAND_TRIAL,
             .trial = i,
             .rate = t->d.r->x->measure == MEASURE_TRAIN ? cell_rate(&trial->call) : 0};
-        t->d.begun[i] = 1;
+        dealing_start(&t->d, i);
         t->part[i] = 0;
         h->given[h->n++] = i;
         if (process_send(t->processes, k, &o, sizeof o))
@@ -207,17 +207,15 @@ static void show(const struct table *t)
 }
 
 /* Does anything run, or can it? */
-static int goes_on(const struct table *t)
+static int goes_on(struct table *t)
 {
-    int there = 0, busy = 0, waiting = 0;
+    int there = 0, busy = 0;
 
     for (int k = 0; k < t->n; k++) {
         there += !t->hand[k].lost;
         busy += t->hand[k].n;
     }
-    for (int i = 0; i < t->d.r->x->n; i++)
-        waiting += !t->d.begun[i];
-    return busy || (there && waiting && !t->stopped && !t->d.lost);
+    return busy || (there && !t->stopped && !t->d.lost && longest(t) >= 0);
 }
 
 /* What killed workers left, of this run or of one before: this one has the output's lock. */
@@ -278,8 +276,8 @@ static int lead(struct table *t)
 static void no_worker(struct table *t)
 {
     for (int i = 0; i < t->d.r->x->n && !t->stopped && !t->d.lost; i++)
-        if (!t->d.begun[i] && dealing_ready(&t->d, i)) {
-            t->d.begun[i] = 1;
+        if (dealing_ready(&t->d, i)) {
+            dealing_start(&t->d, i);
             err_set("no worker is left");
             dealing_keep(&t->d, i, -1, NULL);
         }
@@ -323,7 +321,7 @@ int dealt_run(struct trials *r)
         no_worker(t);
         dealing_end(&t->d);
     } else if (t)
-        free(t->d.begun);
+        dealing_free(&t->d);
     if (t) {
         free(t->work);
         free(t->part);

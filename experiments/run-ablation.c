@@ -42,6 +42,7 @@ enum {
     BAD_INPUT = 2,
     BACKEND_MISSING = 3,
     NOT_RUN = 4,
+    OUT_OF_TIME = 5,
     INTERRUPTED = 130
 };
 
@@ -64,6 +65,8 @@ static const char usage[] =
     "                   file\n"
     "  -n, --plan       print the plan, one trial per line, and run nothing\n"
     "  -o FILE          write to FILE instead of the experiment's output\n"
+    "      --until TIME begin nothing that would not end in that time, as 55m, 90s, 1.5h; exit\n"
+    "                   status 5 where trials are left, and --resume goes on\n"
     "      --resume     go on with a file that an interrupted run left, and with runs of\n"
     "                   training in FILE.state; --resume=anyway: though these were begun by\n"
     "                   another build, on another machine, or with another line\n"
@@ -117,7 +120,8 @@ static const char usage[] =
     "the terms, such as oracle, yardstick and hand-over.\n";
 
 struct options {
-    const char *words, *file, *output, *baseline, *threshold, *goals;
+    const char *words, *file, *output, *baseline, *threshold, *goals, *until;
+    struct until time; /* as `until` says */
     struct random_words random;
     const char *inputs, *report, *decode, *decode_bits, *decode_rate;
     struct judge_words judge;
@@ -229,11 +233,11 @@ static int check_resumed(const struct baseline *b, struct store *store)
 
 /* An error in the input or the output counts more than a failed check, and this more than a trial
  * that could not be run. */
-static int exit_status(int bad, int failed, int errors)
+static int exit_status(int bad, int failed, int errors, int left)
 {
     if (stop)
         return INTERRUPTED;
-    return bad ? BAD_INPUT : failed ? CHECK_FAILED : errors ? NOT_RUN : GOOD;
+    return bad ? BAD_INPUT : failed ? CHECK_FAILED : errors ? NOT_RUN : left ? OUT_OF_TIME : GOOD;
 }
 
 /* What the runs say of each other: printed, and in the file, once it is complete. */
@@ -264,6 +268,7 @@ static int run_stored(struct experiment *x, const struct options *options, struc
                             .b = b,
                             .stop = &stop,
                             .processes = processes,
+                            .until = options->time,
                             .report_how = report_flags(options)};
     int resumed = 0, failed;
     struct store_counts counts;
@@ -282,7 +287,7 @@ static int run_stored(struct experiment *x, const struct options *options, struc
     trials.report = report;
     int e = trials_run(&trials);
     shown_end();
-    int complete = !e && !stop && !trials.errors;
+    int complete = !e && !stop && !trials.errors && !trials.until.left;
     if (!e && x->measure == MEASURE_TRAIN)
         e = sum_up(x, store, report, complete);
     complete = complete && !e;
@@ -291,9 +296,9 @@ static int run_stored(struct experiment *x, const struct options *options, struc
         complain(BAD_INPUT);
     if (store_close(store, complete) && !e)
         e = complain(BAD_INPUT);
-    failed = report_end(report, complete && !e ? x->output : part, stop);
+    failed = report_end(report, complete && !e ? x->output : part, stop || trials.until.left);
     report_free(report);
-    return exit_status(e || trials.bad, failed, trials.errors);
+    return exit_status(e || trials.bad, failed, trials.errors, trials.until.left);
 }
 
 /* Can the plan go on with what is there?  Nonzero, when that has been said. */
@@ -402,7 +407,7 @@ static int check_random(const struct options *o)
     if (r->n && (o->words || o->file))
         return err_set("--random draws its own cases; it takes no file and no -t WORDS");
     if (r->n && (o->plan || o->resume || o->force || o->tsv || o->verbose || o->output ||
-                 o->baseline || o->threshold || o->goals))
+                 o->baseline || o->threshold || o->goals || o->until))
         return err_set("--random takes only --from, --seed, --op, --checks and --judge beside it");
     return 0;
 }
@@ -444,7 +449,7 @@ static int parse_inputs(struct options *o)
 
     if (o->words || o->file)
         return err_set("--inputs %s: leave out %s", o->inputs, o->words ? "-t" : o->file);
-    if (o->verbose || o->baseline || o->threshold || o->goals)
+    if (o->verbose || o->baseline || o->threshold || o->goals || o->until)
         return err_set("--inputs runs nothing: leave out --verbose, --baseline and --goals");
     snprintf(first, sizeof first, "%.*s", (int)strcspn(o->inputs, " "), o->inputs);
     if (op_find(first) || strchr(o->inputs, '='))
@@ -515,6 +520,8 @@ static int parse_operands(int argc, char **argv, struct options *o)
         return err_set("--tsv has a record for each check already; leave out --verbose");
     if (o->goals && strcmp(o->goals, "fail") != 0 && strcmp(o->goals, "report") != 0)
         return err_set("--goals %s: must be fail or report", o->goals);
+    if (o->until && until_read(o->until, &o->time))
+        return -1;
     if (o->words && o->file)
         return err_set("-t and the file %s cannot both be run; give one", o->file);
     return o->words || o->file || o->random.n ? 0 : err_set("no FILE.ini and no -t WORDS is given");
@@ -526,6 +533,7 @@ enum {
     OPT_BASELINE,
     OPT_THRESHOLD,
     OPT_GOALS,
+    OPT_UNTIL,
     OPT_TSV,
     OPT_VERBOSE,
     OPT_RANDOM,
@@ -554,6 +562,7 @@ static const struct option known[] = {
     {"baseline", required_argument, NULL, OPT_BASELINE},
     {"threshold", required_argument, NULL, OPT_THRESHOLD},
     {"goals", required_argument, NULL, OPT_GOALS},
+    {"until", required_argument, NULL, OPT_UNTIL},
     {"tsv", no_argument, NULL, OPT_TSV},
     {"verbose", no_argument, NULL, OPT_VERBOSE},
     {"random", required_argument, NULL, OPT_RANDOM},
@@ -615,6 +624,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_FORCE: o->force = 1; break;
         case OPT_BASELINE: o->baseline = optarg; break;
         case OPT_THRESHOLD: o->threshold = optarg; break;
+        case OPT_UNTIL: o->until = optarg; break;
         case OPT_GOALS: o->goals = optarg; break;
         case OPT_TSV: o->tsv = 1; break;
         case OPT_VERBOSE: o->verbose = 1; break;

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "common/store/read_ablation.h"
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/plan/training.h"
+#include "common/run/duration.h"
 #include "common/run/states.h"
 #include "common/run/beside.h"
 #include "common/run/trial.h"
@@ -66,6 +68,9 @@ static int run_in_order(struct trials *r)
                 return -1;
             continue;
         }
+        const double work = expected_work(r->x, &r->x->trial[i]), began = seconds_now();
+        if (!until_fits(&r->until, work))
+            continue;
         shown_trial(i);
         const int e = trial_run(r->x, &r->x->trial[i], r->stop, shown_step, NULL, &result);
         if (!e)
@@ -74,6 +79,7 @@ static int run_in_order(struct trials *r)
         result_free(&result);
         if (lost)
             return -1;
+        until_ended(&r->until, work, seconds_now() - began);
     }
     return 0;
 }
@@ -96,19 +102,37 @@ static int find_rate(struct dealing *d, int i)
     return 1;
 }
 
+static double work_of(const struct dealing *d, int i)
+{
+    return expected_work(d->r->x, &d->r->x->trial[i]);
+}
+
 int dealing_ready(struct dealing *d, int i)
 {
     const int known = d->begun[i] ? 0 : find_rate(d, i);
 
     if (known >= 0)
-        return known;
+        return known && until_fits(&d->r->until, work_of(d, i));
     d->begun[i] = 1;
     d->lost |= keep(d->r, i, -1, NULL);
     return 0;
 }
 
+void dealing_start(struct dealing *d, int i)
+{
+    d->begun[i] = 1;
+    d->began[i] = seconds_now();
+}
+
+static void has_ended(struct dealing *d, int i)
+{
+    until_ended(&d->r->until, work_of(d, i), seconds_now() - d->began[i]);
+}
+
 int dealing_keep(struct dealing *d, int i, int e, const struct result *r)
 {
+    if (!e)
+        has_ended(d, i);
     return d->lost |= keep(d->r, i, e, r);
 }
 
@@ -117,6 +141,7 @@ int dealing_take(struct dealing *d, int i, const char *file, const char *lines,
 {
     const struct trials *r = d->r;
 
+    has_ended(d, i);
     if (store_take(r->store, i, file))
         return d->lost = -1;
     states_done(r->x, i);
@@ -130,7 +155,7 @@ static int next(struct trial *to, void *data)
 
     for (int i = 0; i < d->r->x->n; i++)
         if (dealing_ready(d, i)) {
-            d->begun[i] = 1;
+            dealing_start(d, i);
             *to = d->r->x->trial[i];
             plan_text(to); /* with its rate */
             return i;
@@ -143,18 +168,24 @@ static int ended(int trial, int e, const struct result *result, void *data)
     struct dealing *d = data;
 
     shown_ended(trial);
-    return keep(d->r, trial, e, result);
+    return dealing_keep(d, trial, e, result);
+}
+
+void dealing_free(struct dealing *d)
+{
+    free(d->begun);
+    free(d->began);
 }
 
 /* What is left waits for a search of which a run could not be made. */
 void dealing_end(struct dealing *d)
 {
-    for (int i = 0; i < d->r->x->n && !*d->r->stop; i++)
+    for (int i = 0; i < d->r->x->n && !*d->r->stop && !d->r->until.left; i++)
         if (!d->begun[i]) {
             err_set("lr = " BEST_RATE ": its search is not complete");
             keep(d->r, i, -1, NULL);
         }
-    free(d->begun);
+    dealing_free(d);
 }
 
 int dealing_begin(struct dealing *d, struct trials *r)
@@ -162,8 +193,10 @@ int dealing_begin(struct dealing *d, struct trials *r)
     struct store_counts counts;
     int e;
 
-    *d = (struct dealing){.r = r, .begun = calloc((size_t)r->x->n + 1, 1)};
-    e = d->begun ? 0 : err_set("no memory for %d trials", r->x->n);
+    *d = (struct dealing){.r = r,
+                          .begun = calloc((size_t)r->x->n + 1, 1),
+                          .began = calloc((size_t)r->x->n + 1, sizeof *d->began)};
+    e = d->begun && d->began ? 0 : err_set("no memory for %d trials", r->x->n);
     for (int i = 0; !e && i < r->x->n; i++)
         if (store_has(r->store, i, &counts)) {
             d->begun[i] = 1;
@@ -187,7 +220,7 @@ static int run_beside(struct trials *r)
     if (!e)
         dealing_end(&d);
     else
-        free(d.begun);
+        dealing_free(&d);
     return e ? -1 : 0;
 }
 

@@ -3,6 +3,7 @@
 #define EXPERIMENTS_TRIALS_H
 
 #include "experiments/processes.h"
+#include "experiments/until.h"
 #include "common/report/report.h"
 #include "common/store/store.h"
 
@@ -13,9 +14,10 @@ struct trials {
     struct report *report;
     const volatile int *stop;    /* nonzero: end early */
     struct processes *processes; /* that runs them; NULL: this process does */
-    int report_how;              /* REPORT_ flags */
-    int errors;                  /* trials that could not be run, */
-    int bad;                     /* and those of them whose input was not right */
+    struct until until;
+    int report_how; /* REPORT_ flags */
+    int errors;     /* trials that could not be run, */
+    int bad;        /* and those of them whose input was not right */
 };
 
 /* Run all that are not in the store yet.  Nonzero after err_set() where the file cannot be written, or read for the
@@ -26,19 +28,23 @@ int trials_run(struct trials *r);
 
 struct dealing {
     struct trials *r;
-    char *begun; /* of each trial */
-    int lost;    /* the file cannot be written: end */
+    char *begun;   /* of each trial */
+    double *began; /* when */
+    int lost;      /* the file cannot be written: end */
 };
 /* Nonzero after err_set().  Of what is in the store the report says so. */
 int dealing_begin(struct dealing *d, struct trials *r);
-/* Trial i can begin: it has not, and its rate is known. */
+/* Trial i can begin: it has not, its rate is known, and there is time for it. */
 int dealing_ready(struct dealing *d, int i);
+/* It does. */
+void dealing_start(struct dealing *d, int i);
 /* One that has ended: e is what trial_run() returned, and err_text() says why. */
 int dealing_keep(struct dealing *d, int i, int e, const struct result *r);
 /* One that a worker has run, in a file of its own, and what its report has. */
 int dealing_take(struct dealing *d, int i, const char *file, const char *lines,
                  const struct report_sums *sums);
-/* All that can be have ended. */
+/* All that can be have ended; and it is freed.  Or that alone. */
 void dealing_end(struct dealing *d);
+void dealing_free(struct dealing *d);
 
 #endif

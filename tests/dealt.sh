@@ -144,6 +144,23 @@ does "another and all" 2 "^-t: device: nothing can stand beside all" "$run" -n -
 does "one twice" 2 "^-t: device: 1 is listed twice" "$run" -n -t 'softmax rows=2 device=1,0,1'
 does "no number" 2 "^-t: device = gpu: " "$run" -n -t 'softmax rows=2 device=gpu'
 
+# ---- a time ----
+
+does "no time: nothing begins" 5 "stopped after 0 of 10 trials; --resume goes on from there" "$run" --until 0s -o late.h5 checks.ini
+does "nor a run" 5 "stopped after 0 of 10 trials" "$run" --until 0.0m -o lruns.h5 runs.ini
+[ $emulated = 0 ] || does "nor on devices" 5 "stopped after 0 of 10 trials" "$run" --until 0h --force -o late.h5 checks.all.ini
+does "time enough" 0 " 0 failed" "$run" --until 1.5h --resume -o late.h5 checks.ini
+same "time enough: the same" checks.h5 late.h5
+does "for runs" 0 "10 runs, 0 diverged" "$run" --until 90m --resume -o lruns.h5 runs.ini
+same "for runs: the same" runs.h5 lruns.h5
+# The first trial of long.ini takes longer than it has.
+sed -e 's/^rows.*/rows = 400/; s/^columns.*/columns = 400/; /^op = e74_cell/,$d' checks.ini | sed 's/^op = softmax/&\nseed = 1, 2, 3/; $d' >long.ini
+does "some are left" 5 "stopped after [12] of 3 trials" "$run" --until 0.2s -o long.h5 long.ini
+for text in 5 x 5d m -1m; do
+    does "--until $text" 2 "^run-ablation: --until $text: must be a time, as 90s, 55m or 1.5h" "$run" --until=$text checks.ini
+done
+does "--until of --random" 2 "^run-ablation: --random takes only" "$run" --until 5m --random 1
+
 # ---- ranks ----
 
 if [ $mpi = 1 ]; then

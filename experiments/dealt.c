@@ -1,12 +1,12 @@
 /* The leader's side of a processes (dealt.h). */
 #include "config.h"
 
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <limits.h>
 
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/run/duration.h"
 #include "common/train/cell.h"
@@ -15,10 +15,13 @@
 #include "experiments/worker.h"
 
 enum { LOOK_EACH = 100, MOST_GIVEN = 2 * 64 }; /* milliseconds; trials that a worker has */
+enum { OF_WORKER = 40 };                       /* characters behind the output's name */
+enum { MOST_WAIT = 20 };                       /* seconds, for workers that are to end early */
 
 struct hand {
     int device, ready, lost;
-    int slots; /* trials that it is given at a time */
+    int refused; /* it could not begin, which was said */
+    int slots;   /* trials that it is given at a time */
     int n, given[MOST_GIVEN];
     char name[256]; /* of its device */
 };
@@ -27,6 +30,7 @@ struct table {
     struct dealing d;
     struct processes *processes;
     int n, stopped;
+    double stopped_at;
     struct hand hand[MAX_WORKERS];
     double *work, *part; /* of each trial */
     char *lost;          /* whose worker was lost */
@@ -110,13 +114,14 @@ static const char *name_of(const struct table *t, int k, char text[32])
 static int check_devices(struct table *t, int k)
 {
     const struct experiment *x = t->d.r->x;
+    char one[32], other[32];
 
     for (int j = 0; j < t->n && x->measure != MEASURE_CHECK; j++)
         if (t->hand[j].ready && strcmp(t->hand[j].name, t->hand[k].name) != 0)
-            return t->d.lost = err_set(
-                       "device %d is %s, device %d is %s: their results would not be "
-                       "comparable; name those that are alike",
-                       t->hand[j].device, t->hand[j].name, t->hand[k].device, t->hand[k].name);
+            return t->d.lost = err_set("%s is %s, %s is %s: their results would not be comparable; "
+                                       "name those that are alike",
+                                       name_of(t, j, one), t->hand[j].name, name_of(t, k, other),
+                                       t->hand[k].name);
     return 0;
 }
 
@@ -127,6 +132,7 @@ static void take_ready(struct table *t, int k, const struct answer *a)
 
     if (a->e) {
         report_note(t->d.r->report, "%s cannot be used: %s", name_of(t, k, name), a->text);
+        h->refused = 1;
         return; /* it ends */
     }
     snprintf(h->name, sizeof h->name, "%s", a->device);
@@ -142,8 +148,13 @@ static void take_ended(struct table *t, int k, const struct answer *a)
     if (!take_back(&t->hand[k], a->trial))
         return;
     shown_ended(a->trial);
-    if (a->stopped) {
-        again(t, a->trial, "was stopped by a signal");
+    if (a->stopped) { /* by a signal of its own: it ends, and the trial is another's */
+        t->hand[k].ready = 0;
+        t->d.begun[a->trial] = t->stopped;
+        return;
+    }
+    if (a->unwritten) {
+        t->d.lost = err_set("%s", a->text);
         return;
     }
     if (a->e) {
@@ -160,7 +171,7 @@ static void take_lost(struct table *t, int k, const char *why)
     struct hand *h = &t->hand[k];
     char name[32];
 
-    if (!t->stopped && !t->d.lost && h->ready)
+    if (!t->stopped && !t->d.lost && !h->refused)
         report_note(t->d.r->report, "%s is lost: %s%s", name_of(t, k, name), why,
                     h->n ? "; what it ran goes to another" : "");
     h->lost = 1;
@@ -215,21 +226,9 @@ static int goes_on(struct table *t)
         there += !t->hand[k].lost;
         busy += t->hand[k].n;
     }
+    if (t->stopped && seconds_now() - t->stopped_at > MOST_WAIT)
+        return 0; /* processes_end() kills what does not end */
     return busy || (there && !t->stopped && !t->d.lost && longest(t) >= 0);
-}
-
-/* What killed workers left, of this run or of one before: this one has the output's lock. */
-static void remove_files(const struct experiment *x)
-{
-    char pattern[sizeof x->output + 16];
-    glob_t found;
-
-    snprintf(pattern, sizeof pattern, "%s.part.w*-*", x->output);
-    if (glob(pattern, 0, NULL, &found))
-        return;
-    for (size_t i = 0; i < found.gl_pathc; i++)
-        unlink(found.gl_pathv[i]);
-    globfree(&found);
 }
 
 static void begin(struct table *t)
@@ -237,7 +236,6 @@ static void begin(struct table *t)
     const struct experiment *x = t->d.r->x;
     struct command o = {.kind = COMMAND_BEGIN, .plan = plan_lines(x), .report = t->d.r->report_how};
 
-    remove_files(x);
     report_note(t->d.r->report, "  dealt out to %d workers", t->n);
     for (int k = 0; k < t->n; k++) {
         process_place(t->processes, k, &o.number, &o.of);
@@ -264,11 +262,12 @@ static int lead(struct table *t)
         receive_one(t);
         if ((*t->d.r->stop || t->d.lost) && !t->stopped) {
             t->stopped = 1;
+            t->stopped_at = seconds_now();
             processes_stop(t->processes);
         }
     } while (goes_on(t));
     end(t);
-    remove_files(t->d.r->x);
+    worker_files_remove(t->d.r->x);
     return t->d.lost ? -1 : 0;
 }
 
@@ -299,6 +298,8 @@ static int run_table(struct table *t, struct trials *r)
 {
     t->processes = r->processes;
     t->n = processes_count(r->processes);
+    if (t->n > MAX_WORKERS)
+        return err_set("%d workers are more than %d", t->n, MAX_WORKERS);
     for (int k = 0; k < t->n; k++)
         t->hand[k].device = device_of(r, k);
     t->work = calloc((size_t)r->x->n + 1, sizeof *t->work);
@@ -342,9 +343,17 @@ static int device_count(void)
 
 int dealt_workers(const struct experiment *x)
 {
-    const int n = x->n_devices == ALL_DEVICES ? device_count() : x->n_devices;
+    const int there = x->n_devices ? device_count() : 0,
+              n = x->n_devices == ALL_DEVICES ? there : x->n_devices;
+    const char *slash = strrchr(x->output, '/');
 
     if (x->n_devices == ALL_DEVICES && n < 1)
         return err_set("device = all: there is none");
+    for (int i = 0; i < n && x->n_devices != ALL_DEVICES; i++)
+        if (x->device_of[i] >= there)
+            return err_set("device = %d cannot be used: there are %d, the first is 0",
+                           x->device_of[i], there);
+    if (n > 1 && strlen(slash ? slash + 1 : x->output) + OF_WORKER > NAME_MAX)
+        return err_set("%s: the name is too long for those of its workers' files", x->output);
     return n < MAX_WORKERS ? n : MAX_WORKERS;
 }

@@ -16,6 +16,7 @@
 #include "experiments/dealt.h"
 #include "experiments/shown.h"
 #include "experiments/trials.h"
+#include "experiments/worker.h"
 
 /* Compare the times of trial i, which is in the store, with the baseline's. */
 static int compare(const struct trials *r, int i)
@@ -226,6 +227,7 @@ static int run_beside(struct trials *r)
 
 int trials_run(struct trials *r)
 {
+    worker_files_remove(r->x);
     return r->processes                     ? dealt_run(r)
            : r->x->measure == MEASURE_TRAIN ? run_beside(r)
                                             : run_in_order(r);

@@ -1,6 +1,7 @@
 /* A worker's side (worker.h). */
 #include "config.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,13 +35,31 @@ uint64_t plan_lines(const struct experiment *x)
 
     for (int i = 0; i < x->n; i++)
         hash = fnv1a64(hash, x->trial[i].text, strlen(x->trial[i].text) + 1);
-    return hash;
+    return x->text ? fnv1a64(hash, x->text, strlen(x->text)) : hash;
 }
 
 void worker_file(const struct experiment *x, int member, pid_t process, int trial, char *to,
                  size_t size)
 {
     snprintf(to, size, "%s.part.w%d-%ld-%04d", x->output, member, (long)process, trial + 1);
+}
+
+void worker_files_remove(const struct experiment *x)
+{
+    char pattern[2 * sizeof x->output + 64], *to = pattern;
+    glob_t found;
+
+    for (const char *c = x->output; *c; c++) {
+        if (strchr("*?[]\\", *c))
+            *to++ = '\\';
+        *to++ = *c;
+    }
+    strcpy(to, ".part.w[0-9]*-[0-9]*-[0-9][0-9][0-9][0-9]*");
+    if (glob(pattern, 0, NULL, &found))
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        unlink(found.gl_pathv[i]);
+    globfree(&found);
 }
 
 /* a and the text behind it. */
@@ -104,13 +123,27 @@ static int write_ended(struct worker *w, int trial, const struct result *r)
     return store_write_alone(file, w->x, trial, r);
 }
 
+/* The lines of its report; of a run that confirms with its rate. */
+static char *lines_of(struct worker *w, int trial, const struct result *r, struct report_sums *sums)
+{
+    struct trial *t = &w->x->trial[trial];
+    const struct call planned = t->call;
+
+    t->call = r->trial->call;
+    char *lines = report_lines(w->report, trial, r, sums);
+    t->call = planned;
+    return lines;
+}
+
 static int ended(int trial, int e, const struct result *r, void *data)
 {
     struct worker *w = data;
     struct answer a = {.kind = ANSWER_ENDED, .trial = trial, .e = e, .stopped = e && *w->stop};
     char *lines = NULL;
 
-    if (!e && (write_ended(w, trial, r) || !(lines = report_lines(w->report, trial, r, &a.sums))))
+    if (!e)
+        a.e = a.unwritten = write_ended(w, trial, r) != 0;
+    if (!a.e && !(lines = lines_of(w, trial, r, &a.sums)))
         a.e = -1;
     const int lost = say(w, &a, lines ? lines : err_text());
     free(lines);

@@ -30,9 +30,10 @@ struct command {
 struct answer {
     enum { ANSWER_READY, ANSWER_PART, ANSWER_ENDED } kind;
     int trial;
-    int stopped; /* ENDED: before its end, by a signal */
-    double part; /* PART: how far it is, 0 ... 1 */
-    int e;       /* READY, ENDED: what run() or trial_run() returned; the text below says why */
+    int stopped;   /* ENDED: before its end, by a signal */
+    int unwritten; /* ENDED: its file could not be written */
+    double part;   /* PART: how far it is, 0 ... 1 */
+    int e;         /* READY, ENDED: what run() or trial_run() returned; the text below says why */
     pid_t process;
     char device[256]; /* READY: its name, */
     int side_by_side; /* and how many trials at once the worker runs */
@@ -40,11 +41,14 @@ struct answer {
     char text[]; /* ENDED: the lines of its report; or why */
 };
 
-/* A hash of a plan's lines. */
+/* A hash of a plan's lines, and of the text that it was read from. */
 uint64_t plan_lines(const struct experiment *x);
 /* The file of a trial that a worker has run: processes of two nodes may have one number, and so may workers of two runs. */
 void worker_file(const struct experiment *x, int member, pid_t process, int trial, char *to,
                  size_t size);
+
+/* Removes what killed workers left of x's trials: by who has the lock of its output. */
+void worker_files_remove(const struct experiment *x);
 
 /* Serves the leader until it says so, or is gone.  `begin` makes a context on x->device and what a trial needs besides;
  * nonzero after err_set().  Returns an exit status. */

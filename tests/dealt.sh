@@ -135,6 +135,8 @@ if [ $emulated = 1 ]; then
     same "on two of four: the same" checks.h5 two.h5
     does "records" 0 "^10	gpu_bf16	.*parity" "$run" --tsv --force -o two.h5 checks.two.ini
     EMU_DEVICES=2
+    sed 's/^device.*/device = 0, 5/' checks.all.ini >five.ini
+    does "behind one that is" 3 "device = 5 cannot be used: there are 2" "$run" -o none.h5 five.ini
     does "a device that is not there" 3 "device = 2 cannot be used: there are 2" "$run" -o none.h5 checks.two.ini
 else
     does "no devices" 3 "device = all: there is none" "$run" -o none.h5 checks.all.ini
@@ -238,6 +240,39 @@ if [ $emulated = 1 ]; then
     echo "# $lost of $KILLS kills met a worker that was in use"
     [ $wrong = 0 ] && [ $lost -ge $((KILLS / 5)) ]
     ok $? "a worker is killed, $KILLS times: the same file"
+    # A signal of its own ends it early: what it ran goes to another, and is no trial that was lost.
+    wrong=0
+    head -8 moments >some
+    while read -r moment which; do
+        lead --force -o cut.h5
+        sleep $moment
+        victim=`workers | cut -d' ' -f$which`
+        [ -n "$victim" ] && kill -TERM $victim 2>/dev/null
+        wait $child || { wrong=$((wrong + 1)); sed 's/^/# /' cut.out cut.err | grep -e lost -e FAILED; }
+        [ $without != 0 ] || "$PYTHON" same.py checks.h5 cut.h5 >out 2>err || wrong=$((wrong + 1))
+    done <some
+    [ $wrong = 0 ]
+    ok $? "a worker gets SIGTERM, 8 times: the same file"
+    # Names with characters of patterns; what workers left goes, and no other file does.
+    : >'c[1]*.h5.part.w0-1-0001'
+    : >'c1x.h5.part.w0-1-0001'
+    : >'c[1]*.h5.part.wide'
+    does "a name that is a pattern" 0 " 0 failed" "$run" -o 'c[1]*.h5' checks.all.ini
+    [ ! -e 'c[1]*.h5.part.w0-1-0001' ] && [ -e 'c1x.h5.part.w0-1-0001' ] && [ -e 'c[1]*.h5.part.wide' ]
+    ok $? "its workers' files alone are removed"
+    : >left.h5.part.w3-77-0002
+    does "one process" 0 " 0 failed" "$run" -o left.h5 checks.ini
+    gone left
+    long=`awk 'BEGIN { while (n++ < 240) printf "n" }'`
+    does "a name that is too long for the workers'" 3 "the name is too long for those of its workers" "$run" -o $long.h5 checks.all.ini
+    # The rate of a run that confirms, in the table.
+    "$run" --force -o runs2.h5 runs.all.ini >out 2>err
+    grep -q ' 0\.0*1  *5  *[a-z0-9]*  *6 ' out && ! grep -q ' best  *5 ' out
+    ok $? "the rate of a run that confirms"
+    (ulimit -f 1500 && exec "$run" --force -o cut.h5 checks.all.ini) >out 2>err
+    [ $? = 2 ] && grep -q 'part.w.*: needs' err
+    ok $? "a full disk ends the run"
+    rm -f cut.h5*
     # The leader: --resume goes on.
     wrong=0 resumed=0 resume=--force
     tail -$KILLS moments >some

@@ -1,4 +1,4 @@
-/* The leader's side of a processes (dealt.h). */
+/* The leader's side (dealt.h). */
 #include "config.h"
 
 #include <stdio.h>
@@ -8,7 +8,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "common/run/duration.h"
 #include "common/train/cell.h"
 #include "experiments/dealt.h"
 #include "experiments/shown.h"
@@ -32,8 +31,8 @@ struct table {
     int n, stopped;
     double stopped_at;
     struct hand hand[MAX_WORKERS];
-    double *work, *part; /* of each trial */
-    char *lost;          /* whose worker was lost */
+    double *part; /* of each trial */
+    char *lost;   /* whose worker was lost */
 };
 
 /* ---- trials ---- */
@@ -44,7 +43,7 @@ static int longest(struct table *t)
     int best = -1;
 
     for (int i = 0; i < t->d.r->x->n; i++)
-        if ((best < 0 || t->work[i] > t->work[best]) && dealing_ready(&t->d, i))
+        if ((best < 0 || t->d.work[i] > t->d.work[best]) && dealing_ready(&t->d, i))
             best = i;
     return best;
 }
@@ -64,7 +63,7 @@ static void deal_to(struct table *t, int k)
         t->part[i] = 0;
         h->given[h->n++] = i;
         if (process_send(t->processes, k, &o, sizeof o))
-            return; /* it is lost, which will be got */
+            return; /* it is lost, which the next messages say */
     }
 }
 
@@ -302,13 +301,10 @@ static int run_table(struct table *t, struct trials *r)
         return err_set("%d workers are more than %d", t->n, MAX_WORKERS);
     for (int k = 0; k < t->n; k++)
         t->hand[k].device = device_of(r, k);
-    t->work = calloc((size_t)r->x->n + 1, sizeof *t->work);
     t->part = calloc((size_t)r->x->n + 1, sizeof *t->part);
     t->lost = calloc((size_t)r->x->n + 1, 1);
-    if (!t->work || !t->part || !t->lost)
+    if (!t->part || !t->lost)
         return err_set("no memory for %d trials", r->x->n);
-    for (int i = 0; i < r->x->n; i++)
-        t->work[i] = expected_work(r->x, &r->x->trial[i]);
     return lead(t);
 }
 
@@ -324,7 +320,6 @@ int dealt_run(struct trials *r)
     } else if (t)
         dealing_free(&t->d);
     if (t) {
-        free(t->work);
         free(t->part);
         free(t->lost);
     }

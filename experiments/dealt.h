@@ -1,4 +1,4 @@
-/* dealt.h - the trials of a plan, dealt out to a processes one at a time, the longest first. */
+/* dealt.h - the trials of a plan, dealt out to processes one at a time, the longest first. */
 #ifndef EXPERIMENTS_DEALT_H
 #define EXPERIMENTS_DEALT_H
 

@@ -28,7 +28,7 @@ int processes_serve(char *const *argv);
 /* Nonzero: that member is lost, and so is the message. */
 int process_send(struct processes *c, int member, const void *message, size_t bytes);
 
-/* What was got of a member. */
+/* What came of a member. */
 struct received {
     int member;
     enum {

@@ -164,12 +164,8 @@ static int complain(int status)
 /* The device and the backends that the file names must be there. */
 static int missing_backend(const struct experiment *x)
 {
-    if (x->device >= 0) {
-        const struct backend *gpu = judged_backend(0);
-        const char *why = context_use(x->contexts, gpu, x->device);
-        if (why)
-            return err_set("device = %d cannot be used: %s", x->device, why);
-    }
+    if (experiment_device(x))
+        return -1;
     for (int i = 0; i < x->n_backends; i++) {
         const char *why = backend_unavailable(x->contexts, x->backend[i]);
         if (why)
@@ -178,12 +174,16 @@ static int missing_backend(const struct experiment *x)
     return 0;
 }
 
-/* What a missed goal is, as --goals says; nonzero after err_set(). */
-static int take_goals(struct experiment *x, const char *how)
+/* What options say of the plan: what a missed goal is, and of --verbose what would pass; nonzero after err_set(). */
+static int take_options(struct experiment *x, const struct options *options)
 {
-    if (how && x->measure != MEASURE_TIME)
-        return err_set("--goals %s: only measure = time judges goals", how);
-    x->goals_reported = how && strcmp(how, "report") == 0;
+    const char *goals = options->goals;
+
+    if (goals && x->measure != MEASURE_TIME)
+        return err_set("--goals %s: only measure = time judges goals", goals);
+    x->goals_reported = goals && strcmp(goals, "report") == 0;
+    if (options->verbose && x->measure == MEASURE_CHECK && x->checks & CHECK_PARITY)
+        x->checks |= CHECK_POWER;
     return 0;
 }
 
@@ -326,9 +326,7 @@ static int begin_worker(struct experiment *x, void *data)
 
 static int work(struct experiment *x, struct options *options, struct leader *leader)
 {
-    if (options->verbose && x->measure == MEASURE_CHECK && x->checks & CHECK_PARITY)
-        x->checks |= CHECK_POWER;
-    if (take_goals(x, options->goals))
+    if (take_options(x, options))
         return BAD_INPUT;
     stop_on_signals();
     return worker_run(x, leader, begin_worker, options, &stop);
@@ -342,10 +340,8 @@ static int run_by(struct experiment *x, const struct options *options, struct pr
     int how =
         unfinished_store(options->resume) | (options->force ? STORE_REPLACE | STORE_DISCARD : 0);
 
-    if (take_goals(x, options->goals))
+    if (take_options(x, options))
         return complain(BAD_INPUT);
-    if (options->verbose && x->measure == MEASURE_CHECK && x->checks & CHECK_PARITY)
-        x->checks |= CHECK_POWER;
     if (missing_backend(x))
         return complain(BACKEND_MISSING);
     if (store_may_write(x, how) || unfinished_begin(x, &states, options->resume, options->force))

@@ -103,17 +103,12 @@ static int find_rate(struct dealing *d, int i)
     return 1;
 }
 
-static double work_of(const struct dealing *d, int i)
-{
-    return expected_work(d->r->x, &d->r->x->trial[i]);
-}
-
 int dealing_ready(struct dealing *d, int i)
 {
     const int known = d->begun[i] ? 0 : find_rate(d, i);
 
     if (known >= 0)
-        return known && until_fits(&d->r->until, work_of(d, i));
+        return known && until_fits(&d->r->until, d->work[i]);
     d->begun[i] = 1;
     d->lost |= keep(d->r, i, -1, NULL);
     return 0;
@@ -127,7 +122,7 @@ void dealing_start(struct dealing *d, int i)
 
 static void has_ended(struct dealing *d, int i)
 {
-    until_ended(&d->r->until, work_of(d, i), seconds_now() - d->began[i]);
+    until_ended(&d->r->until, d->work[i], seconds_now() - d->began[i]);
 }
 
 int dealing_keep(struct dealing *d, int i, int e, const struct result *r)
@@ -176,6 +171,7 @@ void dealing_free(struct dealing *d)
 {
     free(d->begun);
     free(d->began);
+    free(d->work);
 }
 
 /* What is left waits for a search of which a run could not be made. */
@@ -196,13 +192,16 @@ int dealing_begin(struct dealing *d, struct trials *r)
 
     *d = (struct dealing){.r = r,
                           .begun = calloc((size_t)r->x->n + 1, 1),
-                          .began = calloc((size_t)r->x->n + 1, sizeof *d->began)};
-    e = d->begun && d->began ? 0 : err_set("no memory for %d trials", r->x->n);
-    for (int i = 0; !e && i < r->x->n; i++)
+                          .began = calloc((size_t)r->x->n + 1, sizeof *d->began),
+                          .work = calloc((size_t)r->x->n + 1, sizeof *d->work)};
+    e = d->begun && d->began && d->work ? 0 : err_set("no memory for %d trials", r->x->n);
+    for (int i = 0; !e && i < r->x->n; i++) {
+        d->work[i] = expected_work(r->x, &r->x->trial[i]);
         if (store_has(r->store, i, &counts)) {
             d->begun[i] = 1;
             e = resume(r, i, &counts);
         }
+    }
     return e;
 }
 

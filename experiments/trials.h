@@ -1,4 +1,4 @@
-/* trials.h - the trials of a plan: one after the other, runs of training side by side, or dealt out to a processes. */
+/* trials.h - the trials of a plan: one after the other, runs of training side by side, or dealt out to processes. */
 #ifndef EXPERIMENTS_TRIALS_H
 #define EXPERIMENTS_TRIALS_H
 
@@ -30,6 +30,7 @@ struct dealing {
     struct trials *r;
     char *begun;   /* of each trial */
     double *began; /* when */
+    double *work;  /* expected_work() */
     int lost;      /* the file cannot be written: end */
 };
 /* Nonzero after err_set().  Of what is in the store the report says so. */

@@ -9,6 +9,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "tests/tap.h"
+
 #if defined __linux__ && defined __LP64__
 enum { COUNTED = 1, PAGE = 4096 };
 
@@ -74,6 +76,17 @@ static inline int full_at(off_t size)
     struct rlimit limit = {size, size};
     signal(SIGXFSZ, SIG_IGN);
     return setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+/* What k runs, killed at a write each, say: were all of them right, and how many of them left 0, 1, 2, 3 complete trials? */
+static inline void killed_at_every_write(int k, int right, const int found[4], int cut)
+{
+    if (!COUNTED || k < 5)
+        skip("writes cannot be counted here", "killed at every write");
+    else if (ok(right && found[0] && found[1], "killed at every write%s",
+                cut ? ", torn at a page" : ""))
+        printf("# %d writes; 0, 1, 2, 3 trials were complete %d, %d, %d, %d times\n", k, found[0],
+               found[1], found[2], found[3]);
 }
 
 #endif

@@ -72,43 +72,8 @@ for ini in checks runs; do
     sed 's/^name.*/&\ndevice = 2, 0/' $ini.ini >$ini.two.ini
 done
 
-# same A B: all datasets of the trials and their attributes are equal, but for those of speed.
-cat >same.py <<'PYTHON'
-import sys
-import h5py
-import numpy as np
-
-def contents(name):
-    found = {}
-    def see(path, x):
-        if path.endswith("speed") or "/speed" in path:
-            return
-        if isinstance(x, h5py.Dataset):
-            found[path] = (x.dtype.descr if x.dtype.names else x.dtype, x.shape, x.chunks, x.compression,
-                           x[()].tobytes() if not x.dtype.hasobject and not x.dtype.names else repr(x[()].tolist()))
-        for key in x.attrs:
-            if key not in ("DIMENSION_LIST", "REFERENCE_LIST"):
-                found[path + "@" + key] = repr(np.asarray(x.attrs[key]).tolist())
-        if isinstance(x, h5py.Dataset):
-            found[path + " scales"] = [[s.name for s in d.values()] for d in x.dims]
-    h5py.File(name)["trial"].visititems(see)
-    return found
-
-a, b = (contents(name) for name in sys.argv[1:])
-assert len(a) > 100, len(a)
-for key in sorted(set(a) | set(b)):
-    assert a.get(key) == b.get(key), key
-PYTHON
 "$PYTHON" -c 'import h5py' 2>err
 without=$?
-same() {
-    if [ $without = 0 ]; then
-        "$PYTHON" same.py "$2" "$3" >out 2>err
-        ok $? "$1"
-    else
-        skip "$1" "no h5py"
-    fi
-}
 # gone NAME: nothing but the file is left.
 gone() {
     [ -s "$1.h5" ] && [ "`ls -d "$1".h5.part* "$1".state 2>/dev/null`" = "" ]
@@ -126,13 +91,13 @@ if [ $emulated = 1 ]; then
         export EMU_DEVICES
         does "checks on $many devices" 0 " 0 failed" "$run" -o checks$many.h5 checks.all.ini
         gone checks$many
-        same "checks on $many devices: the same" checks.h5 checks$many.h5
+        same_dumps "checks on $many devices: the same" checks.h5 checks$many.h5
         does "runs on $many devices" 0 "10 runs, 0 diverged" "$run" -o runs$many.h5 runs.all.ini
         gone runs$many
-        same "runs on $many devices: the same" runs.h5 runs$many.h5
+        same_dumps "runs on $many devices: the same" runs.h5 runs$many.h5
     done
     does "on two of four" 0 " 0 failed" "$run" -o two.h5 checks.two.ini
-    same "on two of four: the same" checks.h5 two.h5
+    same_dumps "on two of four: the same" checks.h5 two.h5
     does "records" 0 "^10	gpu_bf16	.*parity" "$run" --tsv --force -o two.h5 checks.two.ini
     EMU_DEVICES=2
     sed 's/^device.*/device = 0, 5/' checks.all.ini >five.ini
@@ -152,9 +117,9 @@ does "no time: nothing begins" 5 "stopped after 0 of 10 trials; --resume goes on
 does "nor a run" 5 "stopped after 0 of 10 trials" "$run" --until 0.0m -o lruns.h5 runs.ini
 [ $emulated = 0 ] || does "nor on devices" 5 "stopped after 0 of 10 trials" "$run" --until 0h --force -o late.h5 checks.all.ini
 does "time enough" 0 " 0 failed" "$run" --until 1.5h --resume -o late.h5 checks.ini
-same "time enough: the same" checks.h5 late.h5
+same_dumps "time enough: the same" checks.h5 late.h5
 does "for runs" 0 "10 runs, 0 diverged" "$run" --until 90m --resume -o lruns.h5 runs.ini
-same "for runs: the same" runs.h5 lruns.h5
+same_dumps "for runs: the same" runs.h5 lruns.h5
 # The first trial of long.ini takes longer than it has.
 sed -e 's/^rows.*/rows = 400/; s/^columns.*/columns = 400/; /^op = e74_cell/,$d' checks.ini | sed 's/^op = softmax/&\nseed = 1, 2, 3/; $d' >long.ini
 does "some are left" 5 "stopped after [12] of 3 trials" "$run" --until 0.2s -o long.h5 long.ini
@@ -169,10 +134,10 @@ if [ $mpi = 1 ]; then
     for many in 1 2 4; do
         does "checks by $many ranks" 0 " 0 failed" ranks $many -o rank$many.h5 checks.ini
         gone rank$many
-        same "checks by $many ranks: the same" checks.h5 rank$many.h5
+        same_dumps "checks by $many ranks: the same" checks.h5 rank$many.h5
         does "runs by $many ranks" 0 "10 runs, 0 diverged" ranks $many -o rruns$many.h5 runs.ini
         gone rruns$many
-        same "runs by $many ranks: the same" runs.h5 rruns$many.h5
+        same_dumps "runs by $many ranks: the same" runs.h5 rruns$many.h5
     done
     ranks 3 -n checks.ini >out 2>err
     [ $? = 0 ] && [ `grep -c '	softmax' out` = 6 ]
@@ -189,7 +154,7 @@ if [ $mpi = 1 ]; then
     chmod +x bin/srun
     does "the batch script" 0 " 0 failed" env PATH="$PWD/bin:$PATH" sh "$srcdir/experiments/sweep.sbatch" checks.ini
     does "once more" 0 "10 trials are there already" env PATH="$PWD/bin:$PATH" sh "$srcdir/experiments/sweep.sbatch" checks.ini
-    same "the batch script: the same" checks.h5 dealt.h5
+    same_dumps "the batch script: the same" checks.h5 dealt.h5
     sed 's/^repeats.*/&\nbackends = gpu32/' checks.ini >gpu.ini
     [ $emulated = 1 ] || does "a backend that is missing" 3 "backend gpu32 is required and missing" ranks 2 -o none.h5 gpu.ini
 else
@@ -207,11 +172,6 @@ if [ $emulated = 1 ]; then
     }
     workers() {
         cat /proc/$child/task/*/children 2>/dev/null
-    }
-    milliseconds() {
-        began=`date +%s%N`
-        "$@" >out 2>err
-        echo $(((`date +%s%N` - began) / 1000000))
     }
     all=`milliseconds "$run" --force -o time.h5 checks.all.ini`
     echo "# $all ms"
@@ -234,7 +194,7 @@ if [ $emulated = 1 ]; then
             wrong=$((wrong + 1))
             sed 's/^/# /' cut.err
         elif [ $without = 0 ]; then
-            "$PYTHON" same.py checks.h5 cut.h5 >out 2>err || wrong=$((wrong + 1))
+            "$PYTHON" "$srcdir/tests/same.py" checks.h5 cut.h5 >out 2>err || wrong=$((wrong + 1))
         fi
     done <some
     echo "# $lost of $KILLS kills met a worker that was in use"
@@ -249,7 +209,7 @@ if [ $emulated = 1 ]; then
         victim=`workers | cut -d' ' -f$which`
         [ -n "$victim" ] && kill -TERM $victim 2>/dev/null
         wait $child || { wrong=$((wrong + 1)); sed 's/^/# /' cut.out cut.err | grep -e lost -e FAILED; }
-        [ $without != 0 ] || "$PYTHON" same.py checks.h5 cut.h5 >out 2>err || wrong=$((wrong + 1))
+        [ $without != 0 ] || "$PYTHON" "$srcdir/tests/same.py" checks.h5 cut.h5 >out 2>err || wrong=$((wrong + 1))
     done <some
     [ $wrong = 0 ]
     ok $? "a worker gets SIGTERM, 8 times: the same file"
@@ -293,7 +253,7 @@ if [ $emulated = 1 ]; then
         done
         resume=--resume
         if [ $got = 0 ]; then
-            [ $without != 0 ] || "$PYTHON" same.py checks.h5 cut.h5 >out 2>err || wrong=$((wrong + 1))
+            [ $without != 0 ] || "$PYTHON" "$srcdir/tests/same.py" checks.h5 cut.h5 >out 2>err || wrong=$((wrong + 1))
             resume=--force
         elif [ $got != 137 ]; then
             wrong=$((wrong + 1))
@@ -308,7 +268,7 @@ if [ $emulated = 1 ]; then
     EMU_DEVICES=2
     does "with fewer devices to its end" 0 " 0 failed" "$run" $resume -o cut.h5 checks.all.ini
     gone cut
-    same "the leader is killed: the same file" checks.h5 cut.h5
+    same_dumps "the leader is killed: the same file" checks.h5 cut.h5
 
     # A function that ends the process: two workers are lost with it, and the others do the rest.
     EMU_DEVICES=4
@@ -340,7 +300,7 @@ double tanh(double x) { abort(); return x; }' >end.c
         ok $? "SIG$signal: exit status 130"
         [ $got = 0 ] || does "SIG$signal: it goes on" 0 " 0 failed" "$run" --resume -o late.h5 checks.all.ini
         gone late
-        same "SIG$signal: the same file" checks.h5 late.h5
+        same_dumps "SIG$signal: the same file" checks.h5 late.h5
     done
 fi
 

@@ -47,6 +47,23 @@ opens() {
     "$PYTHON" "$srcdir/tests/dump.py" "$@" >out 2>err && ! grep -q '^not ok' out && grep -q -- "$pattern" out
     ok $? "$name"
 }
+# same_dumps NAME A B: they have the same trials (same.py), but for the attributes that $may_differ names; $without is 0 where
+# there is h5py.
+may_differ=
+same_dumps() {
+    if [ $without = 0 ]; then
+        "$PYTHON" "$srcdir/tests/same.py" "$2" "$3" $may_differ >out 2>err
+        ok $? "$1"
+    else
+        skip "$1" "no h5py"
+    fi
+}
+# milliseconds COMMAND...: how long it takes.
+milliseconds() {
+    began=`date +%s%N`
+    "$@" >out 2>err
+    echo $(((`date +%s%N` - began) / 1000000))
+}
 # wrong_tanh: for wrongly and others, a library with a tanh that is wrong where the oracle calls it, so that
 # checks of its gradients fail.
 wrong_tanh() {

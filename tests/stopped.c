@@ -139,12 +139,7 @@ static void kill_at_each(int cut)
     }
     writes_left = -1;
     clean();
-    if (!COUNTED || k < 5)
-        skip("writes cannot be counted here", "killed at every write");
-    else if (ok(!bad && finished && found[0] && found[1], "killed at every write%s",
-                cut ? ", torn at a page" : ""))
-        printf("# %d writes; 0, 1, 2, 3 trials were complete %d, %d, %d, %d times\n", k, found[0],
-               found[1], found[2], found[3]);
+    killed_at_every_write(k, !bad && finished, found, cut);
 }
 
 static unsigned long long random_number(void)

@@ -18,13 +18,10 @@
 #include "common/run/train_trial.h"
 #include "common/run/trial.h"
 
-enum {
-    MOST = 64,
-    NONE = -1,
-    THAT_PAY =
-        4 /* on a GPU: 64 runs of experiments/parity_rates.ini, on an H200, take 4.8 s one after the other, 2.6 s with
-                    4, 8, 16 and 32 side by side */
-};
+/* On a GPU: 64 runs of experiments/parity_rates.ini, on an H200, take 4.8 s one after the other, and 2.6 s with 4, 8, 16 and
+ * 32 side by side. */
+enum { THAT_PAY = 4 };
+enum { MOST = 64, NONE = -1 };
 static const long LOOK_EACH = 100000000; /* nanoseconds between two looks at the stop */
 
 struct team;
@@ -74,12 +71,10 @@ static void no_step(const char *what, void *data)
 /* Its contexts are this thread's from the beginning. */
 static void run(struct worker *w)
 {
-    const char *no =
-        w->x.device >= 0 ? context_use(&w->contexts, judged_backend(0), w->x.device) : NULL;
-
     memset(&w->r, 0, sizeof w->r);
-    w->e = no ? err_set("device = %d cannot be used: %s", w->x.device, no)
-              : trial_run(&w->x, &w->t, &w->team->stop, no_step, NULL, &w->r);
+    w->e = experiment_device(&w->x);
+    if (!w->e)
+        w->e = trial_run(&w->x, &w->t, &w->team->stop, no_step, NULL, &w->r);
     snprintf(w->why, sizeof w->why, "%s", w->e ? err_text() : "");
 }
 
@@ -290,9 +285,10 @@ int beside_count(const struct experiment *x)
 
     if (x->measure != MEASURE_TRAIN || !x->n)
         return 1;
-    for (int i = 0; i < x->n && !judged; i++)
-        judged =
-            is_judged(training_place(x, &x->trial[i])) ? training_place(x, &x->trial[i]) : NULL;
+    for (int i = 0; i < x->n && !judged; i++) {
+        const struct backend *b = training_place(x, &x->trial[i]);
+        judged = is_judged(b) ? b : NULL;
+    }
     if (judged)
         n = x->per_device ? x->per_device : THAT_PAY;
     n = n < x->n ? n : x->n;

@@ -38,6 +38,13 @@ int result_sample(struct result *r)
                       : err_set("no memory for a sample");
 }
 
+int experiment_device(const struct experiment *x)
+{
+    const char *no = x->device >= 0 ? context_use(x->contexts, judged_backend(0), x->device) : NULL;
+
+    return no ? err_set("device = %d cannot be used: %s", x->device, no) : 0;
+}
+
 struct call trial_on(const struct experiment *x, const struct trial *t, const struct backend *b,
                      const struct impl *k)
 {

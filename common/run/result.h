@@ -70,6 +70,8 @@ void result_no_references(struct result *r);
  * nonzero after err_set(). */
 int result_sample(struct result *r);
 
+/* Judged backends run on x->device, if it names one, in x->contexts.  Nonzero after err_set(): they cannot. */
+int experiment_device(const struct experiment *x);
 /* A trial's call on a backend, in the experiment's context, and in place if it is to be and is judged;
  * the kernel may be NULL. */
 struct call trial_on(const struct experiment *x, const struct trial *t, const struct backend *b,

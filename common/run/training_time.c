@@ -260,18 +260,13 @@ struct together {
 
 static int open_side(struct side *s)
 {
-    const struct experiment *x = s->all->x;
     struct update_values now;
     double seconds;
 
-    s->x = *x;
+    s->x = *s->all->x;
     s->x.contexts = &s->contexts;
     s->w = (struct timing){.x = &s->x, .t = s->all->t, .cell = &s->cell, .budget = s->all->budget};
-    const char *no =
-        x->device >= 0 ? context_use(&s->contexts, judged_backend(0), x->device) : NULL;
-    if (no)
-        return err_set("device = %d cannot be used: %s", x->device, no);
-    return cell_read(&s->all->t->call, s->all->t->seed, &s->cell) ||
+    return experiment_device(&s->x) || cell_read(&s->all->t->call, s->all->t->seed, &s->cell) ||
            begin_run(&s->w, s->all->corpus) || open_run(&s->w) || one_update(&s->w, &now, &seconds);
 }
 
@@ -352,18 +347,15 @@ static int time_together(const struct experiment *x, const struct trial *t, int 
                          const struct run_parts *alone, struct run_parts *to)
 {
     struct together all = {.x = x, .t = t, .threads = omp_get_max_threads(), .budget = budget};
-    size_t bytes = 0;
     int e;
 
     *to = *alone;
     if (n < 2)
         return 0;
-    all.corpus = *t->file ? file_read(t->file, &bytes) : NULL;
+    e = training_corpus(t, &all.corpus);
     all.side = calloc(n, sizeof *all.side);
     pthread_mutex_init(&all.begin, NULL);
-    if (*t->file && !all.corpus)
-        e = -1;
-    else
+    if (!e)
         e = !all.side ? err_set("no memory to time %d runs", n)
                       : run_sides(&all, n) || share(&all, alone, to);
     pthread_mutex_destroy(&all.begin);

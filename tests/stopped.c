@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/page/dump.h"
 #include "tests/counted.h"
 #include "tests/dumps.h"
 
@@ -90,7 +91,16 @@ static int all_of_it(void)
     return write_some(&killed, resume_killed, 0, killed.n) != 0;
 }
 
-/* The part after a kill: every complete trial reads back, and a new run can
+/* All texts that a page shows: none is read that a killed process has not written. */
+static int shown(void)
+{
+    struct page_dump *d = page_dump_read(part);
+    const int e = !d || d->n != killed.n;
+    page_dump_free(d);
+    return e;
+}
+
+/* The part after a kill: every complete trial reads back, its page can be made, and a new run can
  * go on to the end.  How many were complete, or -1. */
 static int survives(int n)
 {
@@ -101,6 +111,10 @@ static int survives(int n)
         found = done_before ? n : 0;
     if (found < 0)
         printf("# the part does not read back\n");
+    else if (has_contents(part) && in_child(shown)) {
+        printf("# no page can be made of the part\n");
+        found = -1;
+    }
     resume_killed = 1;
     if (found >= 0 && (in_child(all_of_it) || complete(output, n, SAVE_ALL) != n)) {
         printf("# cannot be resumed\n");

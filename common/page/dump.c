@@ -167,20 +167,30 @@ static int read_trial_tables(const struct page_dump *d, hid_t g, struct page_tri
     return *n > MAX_ALL_ROWS ? err_set("the tables have more than %d rows", MAX_ALL_ROWS) : 0;
 }
 
+/* A text that a run has written; "" before its trial is complete, when its value may not be on disk (store.c). */
+static char *text_of_run(hid_t g, const struct page_trial *t, const char *name)
+{
+    return t->complete ? text_of(g, name) : strdup("");
+}
+
 static int read_trial(struct page_dump *d, hid_t g, struct page_trial *t, int64_t *n)
 {
+    t->complete = count_of(g, "complete") > 0;
     if (!(t->line = h5_get_text(g, "line")) || !(t->words = strdup(t->line)) ||
-        !(t->section = text_of(g, "section")) || !(t->skips = text_of(g, "skips")) ||
-        !(t->declined = text_of(g, "declined")) || !(t->warning = text_of(g, "warning")) ||
-        !(t->yardstick = text_of(g, "yardstick")) || !(t->would_pass = text_of(g, "would_pass")))
+        !(t->section = text_of(g, "section")) || !(t->skips = text_of_run(g, t, "skips")) ||
+        !(t->declined = text_of_run(g, t, "declined")) ||
+        !(t->warning = text_of_run(g, t, "warning")) ||
+        !(t->yardstick = text_of_run(g, t, "yardstick")) ||
+        !(t->would_pass = text_of_run(g, t, "would_pass")))
         return -1;
     if (!*t->warning) {
         free(t->warning);
-        if (!(t->warning = text_of(g, "caution"))) /* in ablate-1 */
+        if (!(t->warning = text_of_run(g, t, "caution"))) /* in ablate-1 */
             return err_set("no memory for a text");
     }
     cut_words(t);
-    if (H5Aexists(g, "again") > 0) { /* of training: with the rate that a search has found */
+    if (t->complete &&
+        H5Aexists(g, "again") > 0) { /* of training: with the rate that a search has found */
         free(t->line);
         if (!(t->line = h5_get_text(g, "again")))
             return -1;
@@ -190,7 +200,6 @@ static int read_trial(struct page_dump *d, hid_t g, struct page_trial *t, int64_
     t->unjudged = count_of(g, "unjudged");
     t->missed = count_of(g, "missed");
     t->skipped = count_of(g, "skipped");
-    t->complete = count_of(g, "complete") > 0;
     if (*t->yardstick && h5_get_double(g, "yardstick_error", &t->yardstick_error))
         *t->yardstick = 0;
     return t->complete ? page_run_read(g, &t->run) || read_trial_tables(d, g, t, n) : 0;

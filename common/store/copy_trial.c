@@ -299,8 +299,7 @@ static int link_parts(const struct copying *c, hid_t to)
  * that were there before, `complete`, which the caller sets. */
 static int is_result(const char *name, void *data)
 {
-    static const char *const counts[] = {"n_checks", "failed",  "unjudged",
-                                         "missed",   "skipped", "skips"};
+    static const char *const counts[] = {"n_checks", "failed", "unjudged", "missed", "skipped"};
     int *after = data, is = *after;
 
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)

@@ -12,7 +12,8 @@
  *     set the group's `complete`                flush
  *
  * so that what is on disk is consistent after any number of writes, and an
- * object that could not be finished is gone as soon as it is closed. */
+ * object that could not be finished is gone as soon as it is closed.  But for texts: until a trial is complete, the
+ * values of attributes that its run has written may not be there, so they are removed unread (dump_trial_empty()). */
 #include "config.h"
 
 #include <errno.h>

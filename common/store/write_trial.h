@@ -16,7 +16,7 @@ int dump_trial_agrees(hid_t trial, const struct trial *t);
 /* The attributes of a trial: the hash of what every program is given (given.h), and whose these values
  * are where they do not follow from its line. */
 #define GIVEN_BY_CALLER "the caller"
-/* Remove what an interrupted run left in an unfinished one. */
+/* Remove what an interrupted run left in an unfinished one: members and attributes. */
 int dump_trial_empty(hid_t trial);
 /* Bytes of the file that a result takes, at most, with so many to spare; -1 after err_set(). */
 enum { DUMP_SPARE = 1 << 20 };

@@ -17,13 +17,14 @@ def language(request, tmp_path, monkeypatch):
                         tmp_path / f"{request.param}.UTF-8"], capture_output=True, check=False)
     except OSError:
         pytest.skip("no localedef")
-    monkeypatch.setenv("LOCPATH", str(tmp_path))
     was = locale.setlocale(locale.LC_ALL)
+    monkeypatch.setenv("LOCPATH", str(tmp_path))
     try:
         locale.setlocale(locale.LC_ALL, f"{request.param}.UTF-8")
     except locale.Error:
         pytest.skip("no locales' sources")
     yield request.param
+    monkeypatch.undo()  # the locale of before is not in that folder
     locale.setlocale(locale.LC_ALL, was)
 
 

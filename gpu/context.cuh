@@ -40,6 +40,7 @@ struct context {
     int wgmma_clusters[2]; /* that fit at once, by tile (gemm/gemm_wgmma.cu); 0 until asked */
     struct arena arena;
     struct timer timer;
+    struct ring *ring;         /* pinned memory for copies (ring.cu); NULL until it is asked for */
     char lost[200], name[500]; /* why it is lost; of the device: texts, "" until asked */
 };
 

@@ -12,6 +12,7 @@
 #include "gpu/gemm/product.cuh"
 #include "gpu/launches.cuh"
 #include "gpu/lend.cuh"
+#include "gpu/ring.cuh"
 
 static void enter(struct context *x)
 {
@@ -107,6 +108,7 @@ static void close_context(struct context *x)
     }
     cudaSetDevice(x->device);
     product_end(x);
+    ring_end(x);
     cudaFree(x->arena.base);
     cudaFree(x->timer.evict_buffer);
     if (x->timer.before)
@@ -241,17 +243,6 @@ static int64_t memory(struct context *x)
     return (int64_t)free + x->arena.size - x->arena.used;
 }
 
-/* The caller reports an allocation that fails.  The error is cleared, so that the next launch does
- * not return it. */
-static void *allocate(size_t bytes)
-{
-    char *p = NULL;
-    if (cudaMalloc(&p, bytes) == cudaSuccess)
-        return p;
-    cudaGetLastError();
-    return NULL;
-}
-
 static int reserve(struct context *x, int64_t bytes)
 {
     struct arena *a = &x->arena;
@@ -260,7 +251,7 @@ static int reserve(struct context *x, int64_t bytes)
         return 0;
     CUDA(cudaSetDevice(x->device));
     CUDA(cudaFree(a->base));
-    a->base = (char *)allocate(bytes);
+    a->base = (char *)memory_aside(x, bytes);
     a->size = a->base ? bytes : 0;
     return a->base ? 0 : cudaErrorMemoryAllocation;
 }
@@ -272,7 +263,7 @@ static void *alloc(struct context *x, size_t bytes)
 
     cudaSetDevice(x->device);
     if (all > a->size - a->used)
-        return allocate(bytes);
+        return memory_aside(x, bytes);
     char *p = a->base + a->used;
     a->used += all;
     a->live++;
@@ -512,7 +503,8 @@ const struct machine cuda = {
     .device = {.unavailable = unavailable, .count = count, .open = open_context, .close = close_context, .enter = enter,
                .lost = lost, .name = device, .probe = gpu_probe},
     .memory = {.left = memory, .reserve = reserve, .alloc = alloc, .free = release, .put = put,
-               .get = get, .fill = fill, .zero = zero, .add = add},
+               .get = get, .fill = fill, .zero = zero, .add = add, .pinned = ring_pinned, .send = ring_send,
+               .fetch = ring_fetch, .aside = memory_aside, .copy = memory_copy},
     .timing = {.start = start, .stop = stop, .record = record, .replay = replay, .forget = forget,
                .launches = launches, .method = METHOD, .warm_up = WARM_UP},
     .lending = {.lend = lend, .foreign = foreign, .foreign_stream = foreign_stream, .pass_on = pass_on,

@@ -54,7 +54,11 @@ struct device {
     int (*probe)(struct context *x, struct ceilings *to); /* measure them now */
 };
 
-/* Memory for tensors.  reserve is NULL where alloc() needs none. */
+/* Copies that the host need not wait for go through so many buffers of pinned memory, of so many bytes each. */
+enum { RING = 4, RING_BYTES = 8 << 20 };
+
+/* Memory for tensors.  reserve is NULL where alloc() needs none; pinned and all below it where a copy is done when it
+ * returns. */
 struct memory {
     int64_t (*left)(struct context *x);               /* bytes that are free for tensors */
     int (*reserve)(struct context *x, int64_t bytes); /* allocate them now, for alloc() */
@@ -66,6 +70,14 @@ struct memory {
     int (*zero)(const struct call *f, void *to, size_t bytes); /* as a part of a pass */
     /* to = a + b, n elements of the type in which the call's backend stores tensors, or of that of wide ones */
     int (*add)(const struct call *f, int wide, void *to, const void *a, const void *b, int64_t n);
+    /* *at becomes the host's buffer i, once the last copy to it or from it is done; NULL: there are none. */
+    int (*pinned)(struct context *x, int i, void **at);
+    /* Begins to copy buffer i to there, and from there to buffer i, after all that has begun before. */
+    int (*send)(struct context *x, void *there, int i, size_t bytes);
+    int (*fetch)(struct context *x, int i, const void *there, size_t bytes);
+    /* Memory which is none of what reserve() has allocated, for free(); NULL: there is not so much. */
+    void *(*aside)(struct context *x, size_t bytes);
+    int (*copy)(struct context *x, void *to, const void *from, size_t bytes); /* both there */
 };
 
 /* A pass of a call whose tensors are placed. */

@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/number.h"
+#include "common/call/ahead.h"
 #include "common/call/run.h"
 #include "common/call/transfer.h"
 #include "common/call/watch.h"
@@ -281,10 +282,14 @@ static int place_new(const struct run *c, struct place *p, size_t bytes, int64_t
     return c->unpoisoned ? 0 : place_poison(c, p, band);
 }
 
-/* Write doubles there, or bytes as they are. */
+/* Write doubles there, or bytes as they are, unless they are there already. */
 static int place_put(const struct run *c, struct place *p, const void *values, int64_t n)
 {
-    return transfer_put(&c->call, p->type, p->at, values, n);
+    const void *there = ahead_find(c->ahead, values, p->type, n);
+    const size_t bytes = n * types[p->type].bytes;
+
+    return there ? place_failed(c, memory_of(c)->copy(c->call.context, p->at, there, bytes))
+                 : transfer_put(&c->call, p->type, p->at, values, n);
 }
 
 /* Look at the guards before and behind it. */
@@ -341,17 +346,26 @@ static int place_tensor(const struct run *c, struct place *p, void *values, int 
 int run_reserve(const struct run *c)
 {
     const struct backend *b = c->call.backend;
+    ahead_wait(c->ahead);
     int64_t needs = op_memory(&c->call), has = b->machine->memory.left(c->call.context);
     int64_t tensors = 2 * c->call.op->n_args + 1; /* each with its guards, and rounded up */
     char text[NUMBER_TEXT], available[NUMBER_TEXT];
     int e = 0;
 
     number_bytes((double)needs, text);
+    if (needs > has && c->ahead) {
+        ahead_drop(c->ahead);
+        has = b->machine->memory.left(c->call.context);
+    }
     if (needs > has)
         return err_set("%s on %s needs %s, %s are free", c->call.op->name, b->name, text,
                        number_bytes((double)has, available));
-    if (b->machine->memory.reserve)
-        e = b->machine->memory.reserve(c->call.context, needs + tensors * 4 * BAND);
+    const int64_t all = needs + tensors * 4 * BAND;
+    if (b->machine->memory.reserve && (e = b->machine->memory.reserve(c->call.context, all)) &&
+        c->ahead) {
+        ahead_drop(c->ahead);
+        e = b->machine->memory.reserve(c->call.context, all);
+    }
     return e ? err_set("%s: cannot reserve %s: %s", b->name, text, b->machine->strerror(e)) : 0;
 }
 
@@ -627,6 +641,16 @@ static int perturb_between(const struct run *c, struct places *p)
     return e;
 }
 
+/* What is free once the machine has its buffers for copies, which are no run's. */
+static int64_t left_with_buffers(const struct run *c)
+{
+    void *ignored;
+
+    if (memory_of(c)->pinned)
+        memory_of(c)->pinned(c->call.context, 0, &ignored);
+    return memory_of(c)->left(c->call.context);
+}
+
 int run_op(const struct run *c, struct tensors *t, struct outcome *out)
 {
     struct places p = {0};
@@ -644,7 +668,7 @@ int run_op(const struct run *c, struct tensors *t, struct outcome *out)
     if (watch_stopped())
         return -1;
     int noisy = c->call.backend->machine->disturb && noise_any(&c->noise);
-    const int64_t before = c->watch ? memory_of(c)->left(c->call.context) : 0;
+    const int64_t before = c->watch ? left_with_buffers(c) : 0;
     int e = put_all(c, t, &p, &f, &out->peak);
     if (noisy)
         c->call.backend->machine->disturb(c->call.backend->type, c->noise);

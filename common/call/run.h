@@ -71,9 +71,10 @@ struct run {
     int between_key; /* perturb them in another way */
     /* Or perturb each by up to the unit of the type in which this call stores it; or NULL. */
     const struct call *between_as;
-    struct noise noise; /* of both passes, where the backend can have it */
-    int other_poison;   /* fill memory with OTHER_POISON in place of POISON */
-    int watch;          /* measure outcome.used */
+    struct noise noise;  /* of both passes, where the backend can have it */
+    int other_poison;    /* fill memory with OTHER_POISON in place of POISON */
+    int watch;           /* measure outcome.used */
+    struct ahead *ahead; /* where what it is given may be already (ahead.h); or NULL */
 };
 
 /* The byte that a tensor's memory is filled with before a run: 0xffff... is a NaN in every type,
@@ -92,7 +93,7 @@ struct outcome {
 };
 
 /* Predicts the bytes that the call needs, refuses it if they are not free, and lets the
- * backend allocate them at once.  Nonzero after err_set(). */
+ * backend allocate them at once; c->ahead gives its own back where they are needed.  Nonzero after err_set(). */
 int run_reserve(const struct run *c);
 
 /* Runs forward, then backward.  Reads the inputs, output gradients and initial gradients of t and

@@ -10,6 +10,9 @@
 int transfer_put(const struct call *f, enum dtype type, void *there, const void *values, int64_t n);
 int transfer_get(const struct call *f, enum dtype type, void *values, const void *there, int64_t n);
 
+/* Seconds that the calling thread has spent in them for machines with memory of their own. */
+double transfer_spent(void);
+
 /* An error code of the call's machine, 0 for none: nonzero after err_set(), with the backend's name. */
 int transfer_failed(const struct call *f, int e);
 

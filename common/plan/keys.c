@@ -284,6 +284,10 @@ const struct plan_key experiment_keys[] = {
      "of measure = train: variants whose interval of differences lies within it are equal; "
      "accuracy, or bits",
      INTO(experiment, margin, set_margin)},
+    {"overlap", ONE, "yes",
+     "inputs are copied to the device while the references run, never while something is timed: "
+     "no, yes",
+     INTO(experiment, overlap, set_choice), .names = no_yes},
     {"per_device", ONE, "0",
      "of measure = train: runs side by side on a GPU, 1 to 64; 0: as many as pay",
      INTO(experiment, per_device, set_whole), .min = 0, .max = 64},

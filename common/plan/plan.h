@@ -166,6 +166,7 @@ struct experiment {
     char baseline[64],
         compare[512];   /* of training: names of variants, as variants.h has it; or "" */
     double margin;      /* equal within it */
+    int overlap;        /* inputs are copied to the device while the references run */
     int per_device;     /* runs of training side by side on a GPU; 0: as many as pay */
     int match;          /* of training: an enum match, match.h */
     char reference[64]; /* what the others are made equal to; "": the baseline */

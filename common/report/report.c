@@ -527,6 +527,8 @@ static void add_sums(struct report_sums *to, const struct report_sums *s)
     to->missed += s->missed;
     to->trained += s->trained;
     to->diverged += s->diverged;
+    to->copies += s->copies;
+    to->hidden += s->hidden;
     keep_worst(&to->difference, &s->difference);
     keep_worst(&to->yard, &s->yard);
     keep_worst(&to->margin, &s->margin);
@@ -544,7 +546,9 @@ static struct report_sums sums_of(int i, const struct result *r)
                             .unjudged = verdicts_unjudged(&r->verdicts, 0),
                             .missed = verdicts_missed(&r->verdicts),
                             .trained = r->trained != NULL,
-                            .diverged = r->trained && r->trained->end == RUN_DIVERGED};
+                            .diverged = r->trained && r->trained->end == RUN_DIVERGED,
+                            .copies = r->copies,
+                            .hidden = r->hidden};
 
     keep_reasons(&s, r->skips);
     for (int j = 0; j < r->verdicts.n; j++) {
@@ -730,6 +734,20 @@ static void skipped_line(const struct report *p)
         why);
 }
 
+/* Copies of less take as good as nothing. */
+static const double WORTH_SAYING = 0.1;
+
+static void copies_line(const struct report *p)
+{
+    char all[NUMBER_TEXT], hidden[NUMBER_TEXT] = "none";
+
+    if (p->sums.hidden > 0)
+        number_seconds(p->sums.hidden, hidden);
+    if (p->sums.copies >= WORTH_SAYING)
+        say(&p->screen, 0, "copies      %s to the device and back, %s of them while references ran",
+            number_seconds(p->sums.copies, all), hidden);
+}
+
 /* What the trials had in common. */
 static void summary(struct report *p, const char *file)
 {
@@ -753,6 +771,7 @@ static void summary(struct report *p, const char *file)
         say(s, 0, "baseline    %d slower than in %s, %d faster, %d as before, %d not compared",
             p->pace[SLOWER], p->baseline, p->pace[FASTER], p->pace[AS_BEFORE],
             p->pace[NOT_COMPARED]);
+    copies_line(p);
     if (*p->sums.why_skipped)
         skipped_line(p);
     if (stat(file, &st) == 0)

@@ -37,6 +37,7 @@ struct worst {
 struct report_sums {
     int checks, failed, skipped, missing, unchecked, unjudged, missed;
     int trained, diverged; /* runs of training */
+    double copies, hidden; /* seconds, as in struct result */
     struct worst difference, yard, margin;
     char why_skipped[1024]; /* each reason once */
 };

@@ -57,6 +57,8 @@ struct result {
     char skips[1024];     /* what was skipped and why, one line each */
     struct declined declined[MAX_RAN];
     int n_declined;
+    double copies,
+        hidden; /* seconds of copies to a device and back; those of them that nobody waited for */
 };
 
 /* The places of the references in a result, and what is known of a trial once both have run. */
@@ -117,6 +119,7 @@ struct task {
     trial_step *step;
     void *data; /* step()'s */
     struct result *r;
+    struct ahead *ahead; /* its inputs, on the way to the device; or NULL */
 };
 
 #endif

@@ -102,7 +102,8 @@ static int time_backend(const struct task *task, const struct backend *b, const 
 
     impl_order(&on, ordered);
     for (const struct impl *const *k = ordered; !e && *k && !*task->stop; k++) {
-        const struct run c = {.call = trial_on(task->x, t, b, *k), .repeats = task->x->repeats};
+        const struct run c = {
+            .call = trial_on(task->x, t, b, *k), .repeats = task->x->repeats, .ahead = task->ahead};
         if (!takes_part(t, &c, r))
             continue;
         if (r->n_ran == MAX_RAN) {

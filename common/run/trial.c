@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/call/ahead.h"
+#include "common/call/transfer.h"
 #include "common/judge/calls.h"
 #include "common/run/time_trial.h"
 #include "common/run/train_trial.h"
@@ -31,8 +33,13 @@ static const struct impl *choose(const struct task *task, const struct backend *
 static int run_on(const struct task *task, const struct backend *b, const struct impl *k)
 {
     struct result *r = task->r;
-    const struct run c = {.call = trial_on(task->x, task->t, b, k), .repeats = task->x->repeats};
+    const int judged = is_judged(b);
+    const struct run c = {.call = trial_on(task->x, task->t, b, k),
+                          .repeats = task->x->repeats,
+                          .ahead = judged ? task->ahead : NULL};
 
+    if (c.repeats) /* nothing is copied while it is timed */
+        ahead_wait(task->ahead);
     return ran_run(&r->ran[r->n_ran++], &c, r->inputs);
 }
 
@@ -141,27 +148,63 @@ static int run_backend(const struct task *task, const struct backend *b, int *ju
     return run_on(task, b, k);
 }
 
-static int run_all(const struct task *task)
+/* Sends the inputs to the device on which they will be judged, while the references run. */
+static struct ahead *send_ahead(const struct task *task)
+{
+    const struct backend *list[16];
+    char why[200];
+    const int n = task->x->overlap ? plan_backends(task->x, task->t, list) : 0;
+
+    for (int i = 0; i < n; i++) {
+        if (!is_judged(list[i]) || backend_unavailable(task->x->contexts, list[i]))
+            continue;
+        const struct impl *k = choose(task, list[i], why, sizeof why);
+        const struct call f = trial_on(task->x, task->t, list[i], k);
+        return k ? ahead_begin(&f, task->r->inputs) : NULL;
+    }
+    return NULL;
+}
+
+/* The backends from `first` on, in the list of n. */
+static int run_list(const struct task *task, const struct backend *const *list, int first, int n,
+                    int *judged)
+{
+    for (int i = first; i < n; i++) {
+        if (*task->stop)
+            return err_set("interrupted");
+        if (run_backend(task, list[i], judged))
+            return -1;
+    }
+    return 0;
+}
+
+/* Of the oracle's gradients; nothing is timed meanwhile, so that copies go on beside it. */
+static int differences(struct task *task)
+{
+    struct result *r = task->r;
+
+    if (!(task->x->checks & CHECK_DIFFERENCES))
+        return 0;
+    if (!task->ahead)
+        task->ahead = send_ahead(task);
+    task->step("differences", task->data);
+    return check_differences(&task->t->call, r->ran[ORACLE].t, 0, task->x->directions, task->stop,
+                             &r->verdicts);
+}
+
+static int run_all(struct task *task)
 {
     const struct experiment *x = task->x;
     struct result *r = task->r;
     const struct backend *list[16];
-    int n = plan_backends(x, task->t, list), judged = 0;
+    const int n = plan_backends(x, task->t, list);
+    int judged = 0;
 
-    for (int i = 0; i < n; i++) {
-        if (*task->stop)
-            return err_set("interrupted");
-        if (run_backend(task, list[i], &judged))
-            return -1;
-    }
+    if (run_list(task, list, 0, YARDSTICK + 1, &judged) || differences(task) ||
+        run_list(task, list, YARDSTICK + 1, n, &judged))
+        return -1;
     if (x->checks & CHECK_PARITY && !judged && !r->skipped)
         result_skip(r, "parity", "no GPU backend was asked for");
-    if (x->checks & CHECK_DIFFERENCES) {
-        task->step("differences", task->data);
-        if (check_differences(&task->t->call, r->ran[ORACLE].t, 0, x->directions, task->stop,
-                              &r->verdicts))
-            return -1;
-    }
     if (judge_all(task))
         return -1;
     return *task->stop ? err_set("interrupted") : 0;
@@ -189,10 +232,28 @@ static int run_sampled(const struct task *task)
     return !e && *task->stop ? err_set("interrupted") : e;
 }
 
+/* Once its inputs are there. */
+static int carry_out(struct task *task)
+{
+    const double before = transfer_spent();
+
+    /* in a check the references are timed, too; of a sample they come last */
+    if (task->x->measure == MEASURE_TIME || (!task->x->repeats && !task->t->sampled))
+        task->ahead = send_ahead(task);
+    const int e = task->x->measure == MEASURE_TIME ? timing_run(task)
+                  : task->t->sampled               ? run_sampled(task)
+                                                   : run_all(task);
+    const struct ahead_times times = ahead_end(task->ahead);
+    task->ahead = NULL;
+    task->r->copies = transfer_spent() - before + times.worked;
+    task->r->hidden = times.hidden;
+    return e;
+}
+
 int trial_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
               trial_step *step, void *data, struct result *r)
 {
-    const struct task task = {x, t, stop, step, data, r};
+    struct task task = {x, t, stop, step, data, r, NULL};
 
     *r = (struct result){.trial = t};
     if (x->measure == MEASURE_CROSSOVER)
@@ -209,9 +270,7 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
     tensors_round(inputs, &rounded);
     if (x->inputs_only)
         return 0;
-    int e = x->measure == MEASURE_TIME ? timing_run(&task)
-            : t->sampled               ? run_sampled(&task)
-                                       : run_all(&task);
+    int e = carry_out(&task);
     if (!e && x->measure == MEASURE_CHECK && t->call.op->inverse) {
         step("the way back", data);
         e = result_round_trips(r, inputs, stop);

@@ -80,15 +80,39 @@ gone() {
     ok $? "$1.h5 alone is left"
 }
 
+# on NAME FILE NUMBER...: each trial ran on one of these devices; without a number: on none.
+on() {
+    what=$1 file=$2
+    shift 2
+    if [ $without = 0 ]; then
+        "$PYTHON" -c 'import sys, h5py
+trials = h5py.File(sys.argv[1])["trial"].values()
+ran = {int(t.attrs.get("device_number", -1)) for t in trials}
+assert trials and ran <= ({int(a) for a in sys.argv[2:]} or {-1}), ran' "$file" "$@" >out 2>err
+        ok $? "$what"
+    else
+        skip "$what" "no h5py"
+    fi
+}
+
 does "checks, in one process" 0 " 0 failed" "$run" -o checks.h5 checks.ini
 does "runs, in one process" 0 "10 runs, 0 diverged" "$run" -o runs.h5 runs.ini
 
 # ---- devices ----
 
+first=
+[ $emulated = 0 ] || first=0
+on "checks: the number of the device" checks.h5 $first
+on "runs: the number of the device" runs.h5 $first
 if [ $emulated = 1 ]; then
+    EMU_DEVICES=3
+    export EMU_DEVICES
+    sed 's/^device.*/device = 2/' checks.all.ini >third.ini
+    does "on the third" 0 " 0 failed" "$run" -o third.h5 third.ini
+    on "on the third: its number" third.h5 2
+    same_dumps "on the third: the same" checks.h5 third.h5
     for many in 1 2 4; do
         EMU_DEVICES=$many
-        export EMU_DEVICES
         does "checks on $many devices" 0 " 0 failed" "$run" -o checks$many.h5 checks.all.ini
         gone checks$many
         same_dumps "checks on $many devices: the same" checks.h5 checks$many.h5
@@ -98,6 +122,7 @@ if [ $emulated = 1 ]; then
     done
     does "on two of four" 0 " 0 failed" "$run" -o two.h5 checks.two.ini
     same_dumps "on two of four: the same" checks.h5 two.h5
+    on "on two of four: their numbers" two.h5 0 2
     does "records" 0 "^10	gpu_bf16	.*parity" "$run" --tsv --force -o two.h5 checks.two.ini
     EMU_DEVICES=2
     sed 's/^device.*/device = 0, 5/' checks.all.ini >five.ini

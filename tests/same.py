@@ -1,5 +1,5 @@
-"""same.py A B [ATTRIBUTE...]: all datasets of the trials in two dumps and their attributes are equal, but for those of speed
-and for attributes of these names."""
+"""same.py A B [ATTRIBUTE...]: all datasets of the trials in two dumps and their attributes are equal, but for those of speed,
+for the device that ran a trial, and for attributes of these names."""
 import sys
 import h5py
 import numpy as np
@@ -13,7 +13,7 @@ def contents(name):
             found[path] = (x.dtype.descr if x.dtype.names else x.dtype, x.shape, x.chunks, x.compression,
                            x[()].tobytes() if not x.dtype.hasobject and not x.dtype.names else repr(x[()].tolist()))
         for key in x.attrs:
-            if key not in ("DIMENSION_LIST", "REFERENCE_LIST", *other):
+            if key not in ("DIMENSION_LIST", "REFERENCE_LIST", "device_number", *other):
                 found[path + "@" + key] = repr(np.asarray(x.attrs[key]).tolist())
         if isinstance(x, h5py.Dataset):
             found[path + " scales"] = [[s.name for s in d.values()] for d in x.dims]

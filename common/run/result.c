@@ -45,6 +45,33 @@ int experiment_device(const struct experiment *x)
     return no ? err_set("device = %d cannot be used: %s", x->device, no) : 0;
 }
 
+/* A judged backend that ran; NULL: none did. */
+static const struct backend *judged_of(const struct result *r)
+{
+    const struct backend *b = NULL;
+
+    if (r->training && is_judged(r->training->backend))
+        b = r->training->backend;
+    for (int i = 0; i < r->n_ran; i++)
+        if (is_judged(r->ran[i].call.backend))
+            b = r->ran[i].call.backend;
+    for (int i = 0; i < r->n_crossovers; i++)
+        if (is_judged(r->crossover[i].backend))
+            b = r->crossover[i].backend;
+    return b;
+}
+
+void result_find_device(struct result *r, const struct experiment *x)
+{
+    const struct backend *b = judged_of(r);
+
+    for (int i = 0; b && x->contexts && i < x->contexts->n; i++)
+        if (x->contexts->of[i].machine == b->machine && x->contexts->of[i].chosen) {
+            r->on_device = 1;
+            r->device_number = x->contexts->of[i].device;
+        }
+}
+
 struct call trial_on(const struct experiment *x, const struct trial *t, const struct backend *b,
                      const struct impl *k)
 {

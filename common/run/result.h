@@ -47,6 +47,8 @@ struct result {
     struct trained *trained;   /* of measure = train; else NULL */
     struct training *training; /* what it is of, and the cell of that */
     struct cell *cell;
+    int on_device;     /* a judged backend ran there, whose device has this number: */
+    int device_number; /* from 0 among those that the process sees */
     struct verdicts verdicts;
     struct verdicts seen; /* on the yardstick, for what they would see, where passing is there */
     char *passing;        /* what would pass, a line each (passing.h); NULL: it was not asked */
@@ -74,6 +76,8 @@ int result_sample(struct result *r);
 
 /* Judged backends run on x->device, if it names one, in x->contexts.  Nonzero after err_set(): they cannot. */
 int experiment_device(const struct experiment *x);
+/* The device of the judged backends that ran, which x->contexts has: r->on_device and r->device_number. */
+void result_find_device(struct result *r, const struct experiment *x);
 /* A trial's call on a backend, in the experiment's context, and in place if it is to be and is judged;
  * the kernel may be NULL. */
 struct call trial_on(const struct experiment *x, const struct trial *t, const struct backend *b,

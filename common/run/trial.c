@@ -250,31 +250,42 @@ static int carry_out(struct task *task)
     return e;
 }
 
-int trial_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
-              trial_step *step, void *data, struct result *r)
+static int run_trial(struct task *task)
 {
-    struct task task = {x, t, stop, step, data, r, NULL};
+    const struct experiment *x = task->x;
+    const struct trial *t = task->t;
+    struct result *r = task->r;
 
-    *r = (struct result){.trial = t};
     if (x->measure == MEASURE_CROSSOVER)
-        return crossover_run(&task);
+        return crossover_run(task);
     if (x->measure == MEASURE_TRAIN)
-        return training_run(&task);
+        return training_run(task);
     struct tensors *inputs = r->inputs = tensors_new(&t->call);
     if (!inputs)
         return -1;
-    step("inputs", data);
+    task->step("inputs", task->data);
     if (input_fill(t, inputs, &r->from))
         return TRIAL_BAD_INPUT;
     const struct call rounded = call_on(&t->call, reference_of(t->type), NULL, NULL);
     tensors_round(inputs, &rounded);
     if (x->inputs_only)
         return 0;
-    int e = carry_out(&task);
+    int e = carry_out(task);
     if (!e && x->measure == MEASURE_CHECK && t->call.op->inverse) {
-        step("the way back", data);
-        e = result_round_trips(r, inputs, stop);
+        task->step("the way back", task->data);
+        e = result_round_trips(r, inputs, task->stop);
     }
     r->failed = verdicts_failed(&r->verdicts, 0);
-    return !e && *stop ? err_set("interrupted") : e;
+    return !e && *task->stop ? err_set("interrupted") : e;
+}
+
+int trial_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
+              trial_step *step, void *data, struct result *r)
+{
+    struct task task = {x, t, stop, step, data, r, NULL};
+
+    *r = (struct result){.trial = t};
+    const int e = run_trial(&task);
+    result_find_device(r, x);
+    return e;
 }

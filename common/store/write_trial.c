@@ -657,6 +657,7 @@ static int write_trial(struct writing *w)
     const char *warning = w->op->warning ? w->op->warning(w->f) : NULL;
     int e = h5_put_text(trial, "skips", r->skips) || put_declined(trial, r) ||
             put_yardstick(trial, r) || put_given(w) ||
+            (r->on_device && h5_put_int(trial, "device_number", r->device_number)) ||
             (r->passing && h5_put_text(trial, "would_pass", r->passing)) ||
             (warning && h5_put_text(trial, "warning", warning));
 

@@ -352,3 +352,10 @@ int dealt_workers(const struct experiment *x)
         return err_set("%s: the name is too long for those of its workers' files", x->output);
     return n < MAX_WORKERS ? n : MAX_WORKERS;
 }
+
+int dealt_planned(const struct experiment *x)
+{
+    const int n = x->n_devices > 0 ? x->n_devices : x->n_devices ? device_count() : 0;
+
+    return n < MAX_WORKERS ? n : MAX_WORKERS;
+}

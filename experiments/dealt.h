@@ -8,6 +8,8 @@
  * err_set(). */
 enum { MAX_WORKERS = 1024 };
 int dealt_workers(const struct experiment *x);
+/* The same for -n, where devices may be missing. */
+int dealt_planned(const struct experiment *x);
 
 /* Until all are done, or *r->stop, or no worker is left.  A trial whose worker is lost goes to another one, once.  Nonzero
  * after err_set(), as trials_run(). */

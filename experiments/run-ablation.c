@@ -23,6 +23,7 @@
 #include "common/store/predict.h"
 #include "experiments/begin.h"
 #include "experiments/decode.h"
+#include "experiments/fits.h"
 #include "experiments/inputs.h"
 #include "experiments/judge.h"
 #include "experiments/list.h"
@@ -373,11 +374,22 @@ static int run(struct experiment *x, const struct options *options, const struct
 
     if (n < 0)
         return complain(BACKEND_MISSING);
+    fits_count(x, n, ranks);
+    if (fits_memory(x))
+        return complain(BAD_INPUT);
     if ((n > 1 || ranks->size > 1) && !(processes = processes_start(n, ranks, words_of_program)))
         return complain(NOT_RUN);
     const int status = run_by(x, options, processes);
     processes_end(processes);
     return status;
+}
+
+/* A plan may be made where its devices are not. */
+static void show_plan(struct experiment *x, const struct ranks *ranks)
+{
+    report_plan(x, stdout, stderr);
+    fits_count(x, ranks->size > 1 ? 1 : dealt_planned(x), ranks);
+    fits_print(x, stderr);
 }
 
 /* The error for the option that getopt_long() stopped at, by its return value c. */
@@ -755,7 +767,7 @@ int main(int argc, char **argv)
     if (leader)
         status = work(&x, &options, leader);
     else if (options.plan)
-        report_plan(&x, stdout, stderr);
+        show_plan(&x, &ranks);
     else
         status = run(&x, &options, &ranks);
     plan_free(&x);

@@ -198,6 +198,7 @@ static int meet(struct worker *w, int (*begin)(struct experiment *, void *), voi
         a.e = err_set("%s has changed since the run began", w->x->file ? w->x->file : "a file");
     w->x->device = o.device == ITS_OWN ? own_device(o.number) : o.device;
     w->member = o.member;
+    w->x->workers_here = o.of;
     divide_processors(o.of);
     w->report = report_new(w->x, stdout, o.report);
     w->reported = calloc(w->x->n + 1, sizeof *w->reported);

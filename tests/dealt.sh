@@ -128,6 +128,33 @@ if [ $emulated = 1 ]; then
     sed 's/^device.*/device = 0, 5/' checks.all.ini >five.ini
     does "behind one that is" 3 "device = 5 cannot be used: there are 2" "$run" -o none.h5 five.ini
     does "a device that is not there" 3 "device = 2 cannot be used: there are 2" "$run" -o none.h5 checks.two.ini
+    # What several take at once: 275 MiB each, where 447 are; and a file each, where a disk has room for one process.
+    printf '%s\n' '[experiment]' 'name = large' 'repeats = 0' 'checks = parity' 'save = none' 'device = 0, 1' '[trial]' \
+        'op = softmax' 'rows = 2000, 2001, 2002' 'columns = 1000' >large.ini
+    "$run" -n large.ini >out 2>err && grep -q '^2 workers take up to 549.. MiB of memory at once, and 2.0 MiB beside large.h5$' err
+    ok $? "-n says what two workers take"
+    "$run" -n checks.ini >out 2>err && ! grep -q worker err
+    ok $? "and nothing of one process"
+    if [ $sanitized = 0 ]; then
+        (ulimit -v 800000 && exec "$run" -o large.h5 large.ini) >out 2>err
+        [ $? = 2 ] && [ ! -s out ] && [ ! -e large.h5 ] && [ `wc -l <err` = 1 ] &&
+            grep -q '^run-ablation: 2 workers need 549.. MiB of memory for the largest trials at once, 4.* are available; start fewer$' err
+        ok $? "too much memory at once"
+        sed 's/^device.*/device = 0/' large.ini >alone.ini
+        (ulimit -v 800000 && exec "$run" -o alone.h5 alone.ini) >out 2>err
+        ok $? "not for one alone"
+    fi
+    EMU_DEVICES=3
+    mkdir small
+    if mount -t tmpfs -o size=4m none small 2>/dev/null; then
+        "$run" -o small/two.h5 checks.two.ini >out 2>err
+        [ $? = 2 ] && [ -z "`ls small`" ] && grep -q "MiB to spare while it is written from 2 workers' files; 4.0 MiB are free there" err
+        ok $? "no disk for the workers' files"
+        does "but for one process" 0 " 0 failed" "$run" -o small/one.h5 checks.ini
+        umount small
+    else
+        skip "no disk for the workers' files" "a file system cannot be mounted here"
+    fi
 else
     does "no devices" 3 "device = all: there is none" "$run" -o none.h5 checks.all.ini
 fi

@@ -11,11 +11,11 @@
 #include "common/base/number.h"
 #include "common/base/quote.h"
 #include "common/call/cases.h"
-#include "common/call/run.h"
 #include "common/call/sample.h"
 #include "common/plan/combinations.h"
 #include "common/plan/keys.h"
 #include "common/plan/match.h"
+#include "common/plan/memory.h"
 #include "common/plan/model.h"
 #include "common/plan/programs.h"
 #include "common/plan/quotient.h"
@@ -309,32 +309,6 @@ static void refuse_inapplicable(struct plan *p, const struct work *w)
     }
 }
 
-/* Bytes that the trial takes on this machine: on the host one set of tensors
- * for each of oracle, yardstick and judged backend, four more that differences
- * perturb, one more where backward adds to gradients, which differences do not see, or two that
- * bounds need; then the tensors of the references.  Workspace is computed only when the rest fits,
- * for its own sizes are not bounded.  By sample: the inputs, a judged backend's results, and as much
- * again for what is stored on the way to it; what is cut is small beside them. */
-static double memory_needed(const struct plan *p, const struct trial *t)
-{
-    const struct backend *yardstick = reference_of(t->type);
-    struct call oracle = call_on(&t->call, &ref64, NULL, NULL),
-                yard = call_on(&t->call, yardstick, NULL, NULL);
-    int timed = p->x->measure != MEASURE_CHECK;
-    if (is_cell(t->call.op))
-        return training_memory(t);
-    if (t->sampled)
-        return 3 * (double)tensors_bytes(&t->call);
-    int sets = p->x->checks & CHECK_DIFFERENCES ? 7 + t->accumulate : timed ? 5 : 3;
-    const double host = sets * (double)tensors_bytes(&t->call);
-    const double least = host + (double)op_memory(&oracle) + (double)op_memory(&yard);
-    if (least > p->available)
-        return least;
-    oracle.kernel = op_kernel(t->call.op, &ref64, 0);
-    yard.kernel = op_kernel(t->call.op, yardstick, 0);
-    return host + (double)op_memory(&oracle) + (double)op_memory(&yard);
-}
-
 /* Is it judged by a sample?  Nonzero after err_set() where it should be and cannot. */
 static int choose_judged(const struct experiment *x, struct trial *t)
 {
@@ -448,7 +422,7 @@ static void make_trial(struct plan *p, struct work *w)
         refuse(p, w);
         return;
     }
-    double bytes = p->elsewhere ? 0 : memory_needed(p, t);
+    double bytes = p->elsewhere ? 0 : memory_of_trial(p->x, t, p->available);
     if (bytes > p->available) {
         err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->call.op->name,
                 number_bytes(bytes, need), number_bytes(p->available, have), text,

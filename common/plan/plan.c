@@ -4,18 +4,17 @@
 #include "config.h"
 
 #include <ctype.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/err.h"
-#include "common/base/limits.h"
 #include "common/base/quote.h"
 #include "common/call/cases.h"
 #include "common/call/sample.h"
 #include "common/plan/cells.h"
 #include "common/plan/keys.h"
 #include "common/plan/match.h"
+#include "common/plan/memory.h"
 #include "common/plan/programs.h"
 #include "common/plan/section.h"
 #include "common/plan/variants.h"
@@ -246,18 +245,6 @@ static void read_sections(struct plan *p, const struct ini *ini)
         plan_fault(p, 0, "it has no [trial]");
 }
 
-/* Bytes for tensors on this machine. */
-static int64_t available(void)
-{
-    int64_t there = ref64.machine->memory.left(NULL), left = limits_available(NULL);
-
-    if (left == INT64_MAX)
-        return there;
-    left -= limits_overhead(omp_get_max_threads());
-    left = left > 0 ? left : 0;
-    return left < there ? left : there;
-}
-
 static void ini_fault(void *data, int line, const char *message)
 {
     plan_fault(data, line, "%s", message);
@@ -268,7 +255,7 @@ static int finish(struct plan *p, struct ini *ini, FILE *errors)
     struct experiment *x = p->x;
 
     if (ini->text) {
-        p->available = (double)available();
+        p->available = memory_available();
         read_sections(p, ini);
     }
     x->text = ini->text;

@@ -151,7 +151,10 @@ struct experiment {
     const char *no_ceilings;
     struct contexts *contexts;   /* nor this: where its judged backends run */
     const struct states *states; /* nor this: where unfinished runs of training are kept, or NULL */
-    int goals_reported;          /* nor this: a goal that is missed does not fail */
+    /* Nor this: the processes to which its trials are dealt out, and those of them on this node, which share its memory;
+     * 0: this process runs them. */
+    int workers, workers_here;
+    int goals_reported; /* nor this: a goal that is missed does not fail */
     int directions, repeats;
     int inputs_only;  /* nothing runs: the inputs and the gradients of the outputs are all */
     int every_kernel; /* of a GPU backend that accepts the case is judged, not the first alone */

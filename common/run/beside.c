@@ -249,12 +249,13 @@ int beside_run(const struct beside *b)
 
 /* ---- how many ---- */
 
-/* Bytes that are there for runs: this machine's and, where they train on a device, no more than that has. */
+/* Bytes that are there for runs: a worker's share of this machine's and, where they train on a device, no more than that has. */
 static double bytes_left(const struct experiment *x, const struct backend *judged)
 {
     const double left = (double)ref64.machine->memory.left(NULL),
                  limit = (double)limits_available(NULL);
-    const double there = limit < left ? limit : left;
+    const double there =
+        (limit < left ? limit : left) / (x->workers_here > 1 ? x->workers_here : 1);
 
     if (!judged || backend_unavailable(x->contexts, judged))
         return there;

@@ -7,7 +7,7 @@
 #include "common/run/result.h"
 
 /* How many of these trials are to go side by side, by processors, or by x->per_device on a GPU (0: 4), and by the memory of
- * both; 1 unless they are runs of training. */
+ * both, of which x->workers_here workers have a share each; 1 unless they are runs of training. */
 int beside_count(const struct experiment *x);
 
 /* What the caller's thread does, one call at a time. */

@@ -18,11 +18,12 @@
 #include "common/store/write_trial.h"
 #include "common/train/judge.h"
 
-/* What HDF5 takes, at most, as measured with 1.10.8: of a dump, of a trial with its attributes, dimensions
+/* What HDF5 takes, at most, as measured with 1.10.8: of a dump, of a file of one trial, of a trial with its attributes, dimensions
  * and tables, of each dataset with its header, its names of axes and its place in a group, and of a row of a
  * table with its strings.  Data of 3072 bytes or more begins at a multiple of 4096 (store.c). */
 enum {
     OF_DUMP = 20480,
+    OF_FILE = 8192,
     OF_TRIAL = 12288,
     OF_DATASET = 1536,
     OF_ROW = 512,
@@ -251,6 +252,30 @@ double predict_dump(const struct experiment *x, struct store *s)
     return sum;
 }
 
+/* The larger first. */
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+double predict_workers(const struct experiment *x, struct store *s)
+{
+    struct store_counts ignored;
+    double *bytes = malloc((x->n + 1) * sizeof *bytes), sum = 0;
+    int n = 0, e = bytes ? 0 : err_set("no memory for %d trials", x->n);
+
+    for (int i = 0; !e && x->workers && i < x->n; i++)
+        if (!s || !store_has(s, i, &ignored))
+            e = (bytes[n++] = predict_trial(x, i)) < 0;
+    if (!e)
+        qsort(bytes, n, sizeof *bytes, by_size);
+    for (int i = 0; !e && i < n && i < x->workers; i++)
+        sum += bytes[i] + OF_FILE + (double)strlen(x->text) + DUMP_SPARE;
+    free(bytes);
+    return e ? -1 : sum;
+}
+
 /* What a user may still write there; -1 where the file system does not say. */
 static double free_bytes(const char *file)
 {
@@ -274,17 +299,20 @@ static const char *smaller(const struct experiment *x)
 
 int predict_fits(const struct experiment *x, struct store *s)
 {
-    const double dump = predict_dump(x, s);
+    const double dump = predict_dump(x, s), beside = dump < 0 ? -1 : predict_workers(x, s);
     char needs[NUMBER_TEXT], spare[NUMBER_TEXT], has[NUMBER_TEXT];
+    char from[40] = "";
     struct output o;
 
-    if (dump < 0 || output_find(x, &o))
+    if (beside < 0 || output_find(x, &o))
         return -1;
     const double there = free_bytes(o.file);
-    if (there < 0 || dump + DUMP_SPARE <= there)
+    if (there < 0 || dump + DUMP_SPARE + beside <= there)
         return 0;
-    err_set("%s: needs up to %s%s, and %s to spare while it is written; %s are free there%s",
-            x->output, number_bytes(dump, needs), s ? " more" : "", number_bytes(DUMP_SPARE, spare),
-            number_bytes(there, has), smaller(x));
+    if (x->workers)
+        snprintf(from, sizeof from, " from %d workers' files", x->workers);
+    err_set("%s: needs up to %s%s, and %s to spare while it is written%s; %s are free there%s",
+            x->output, number_bytes(dump, needs), s ? " more" : "",
+            number_bytes(DUMP_SPARE + beside, spare), from, number_bytes(there, has), smaller(x));
     return err_advise(ADVICE_ELSEWHERE);
 }

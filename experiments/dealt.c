@@ -102,7 +102,9 @@ static void again(struct table *t, int trial, const char *why)
 
 static const char *name_of(const struct table *t, int k, char text[32])
 {
-    if (t->hand[k].device >= 0)
+    if (t->hand[k].device >= 0 && dealt_each(t->d.r->x) > 1)
+        snprintf(text, 32, "worker %d on device %d", k, t->hand[k].device);
+    else if (t->hand[k].device >= 0)
         snprintf(text, 32, "device %d", t->hand[k].device);
     else
         snprintf(text, 32, "worker %d", k);
@@ -288,9 +290,10 @@ static int device_of(const struct trials *r, int k)
     int number, of;
 
     process_place(r->processes, k, &number, &of);
-    return x->n_devices > 0 ? x->device_of[number % x->n_devices]
-           : x->device >= 0 ? x->device
-                            : ITS_OWN;
+    return x->n_devices > 0                     ? x->device_of[number % x->n_devices]
+           : x->device >= 0                     ? x->device
+           : !x->n_devices && dealt_each(x) > 1 ? 0
+                                                : ITS_OWN;
 }
 
 static int run_table(struct table *t, struct trials *r)
@@ -336,26 +339,56 @@ static int device_count(void)
     return gpu && gpu->machine->device.count ? gpu->machine->device.count() : 0;
 }
 
+/* Where references alone are named, no device takes part. */
+static int asks_device(const struct experiment *x)
+{
+    int asks = !x->n_backends || x->n_devices;
+
+    for (int i = 0; i < x->n_backends; i++)
+        asks |= is_judged(x->backend[i]);
+    return asks;
+}
+
+int dealt_each(const struct experiment *x)
+{
+    return x->measure == MEASURE_CHECK && x->per_device > 1 && asks_device(x) ? x->per_device : 1;
+}
+
+/* How many workers there are for n devices, or for the one that is there: no more than trials, but one each. */
+static int workers_of(const struct experiment *x, int n)
+{
+    int each = dealt_each(x);
+
+    while (each > 1 && n * (each - 1) >= x->n)
+        each--;
+    n *= each;
+    return n < MAX_WORKERS ? n : MAX_WORKERS;
+}
+
 int dealt_workers(const struct experiment *x)
 {
-    const int there = x->n_devices ? device_count() : 0,
-              n = x->n_devices == ALL_DEVICES ? there : x->n_devices;
+    const int there = x->n_devices || dealt_each(x) > 1 ? device_count() : 0,
+              n = x->n_devices > 0 ? x->n_devices
+                  : x->n_devices   ? there
+                                   : there > 0,
+              workers = workers_of(x, n);
     const char *slash = strrchr(x->output, '/');
 
     if (x->n_devices == ALL_DEVICES && n < 1)
         return err_set("device = all: there is none");
-    for (int i = 0; i < n && x->n_devices != ALL_DEVICES; i++)
+    for (int i = 0; i < x->n_devices; i++)
         if (x->device_of[i] >= there)
             return err_set("device = %d cannot be used: there are %d, the first is 0",
                            x->device_of[i], there);
-    if (n > 1 && strlen(slash ? slash + 1 : x->output) + OF_WORKER > NAME_MAX)
+    if (workers > 1 && strlen(slash ? slash + 1 : x->output) + OF_WORKER > NAME_MAX)
         return err_set("%s: the name is too long for those of its workers' files", x->output);
-    return n < MAX_WORKERS ? n : MAX_WORKERS;
+    return workers;
 }
 
 int dealt_planned(const struct experiment *x)
 {
-    const int n = x->n_devices > 0 ? x->n_devices : x->n_devices ? device_count() : 0;
+    const int asks = x->n_devices == ALL_DEVICES || (!x->n_devices && dealt_each(x) > 1),
+              there = asks ? device_count() : 0;
 
-    return n < MAX_WORKERS ? n : MAX_WORKERS;
+    return workers_of(x, x->n_devices > 0 ? x->n_devices : x->n_devices ? there : there > 0);
 }

@@ -4,8 +4,10 @@
 
 #include "experiments/trials.h"
 
-/* How many workers this machine has for x: one for each of several devices that it names; 0 or 1: none is needed; -1 after
- * err_set(). */
+/* How many workers each device has: x->per_device of checks, which are not timed, else 1. */
+int dealt_each(const struct experiment *x);
+/* How many workers this machine has for x: so many for each device that it names, or for the first; 0 or 1: none is needed;
+ * -1 after err_set(). */
 enum { MAX_WORKERS = 1024 };
 int dealt_workers(const struct experiment *x);
 /* The same for -n, where devices may be missing. */

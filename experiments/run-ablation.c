@@ -372,6 +372,13 @@ static int run(struct experiment *x, const struct options *options, const struct
     const int n = ranks->size > 1 ? 1 : dealt_workers(x);
     struct processes *processes = NULL;
 
+    if (ranks->size > 1 && dealt_each(x) > 1) {
+        err_set("per_device = %d: mpirun and srun start a process for each trial that is to run at "
+                "once; "
+                "leave it out and start more",
+                x->per_device);
+        return complain(BAD_INPUT);
+    }
     if (n < 0)
         return complain(BACKEND_MISSING);
     fits_count(x, n, ranks);

@@ -128,6 +128,25 @@ if [ $emulated = 1 ]; then
     sed 's/^device.*/device = 0, 5/' checks.all.ini >five.ini
     does "behind one that is" 3 "device = 5 cannot be used: there are 2" "$run" -o none.h5 five.ini
     does "a device that is not there" 3 "device = 2 cannot be used: there are 2" "$run" -o none.h5 checks.two.ini
+    # Several checks on each: as many workers, and no more than trials; on the first device, or on the one that is named.
+    sed 's/^device.*/&\nper_device = 3/' checks.all.ini >several.ini
+    for many in 1 2 4; do
+        EMU_DEVICES=$many
+        does "three on each of $many" 0 "dealt out to `expr $many '*' 3` workers" "$run" --force -o several.h5 several.ini
+        gone several
+        same_dumps "three on each of $many: the same" checks.h5 several.h5
+        on "three on each of $many: their numbers" several.h5 `seq 0 $((many - 1))`
+    done
+    sed -e 's/^device.*/device = 1/' several.ini >second.ini
+    does "on the second" 0 "dealt out to 3 workers" "$run" --force -o several.h5 second.ini
+    on "on the second: its number" several.h5 1
+    sed -e '/^device/d; s/^per_device.*/per_device = 64/' several.ini >first.ini
+    does "on the first, as many as trials" 0 "dealt out to 10 workers" "$run" --force -o several.h5 first.ini
+    on "on the first: its number" several.h5 0
+    same_dumps "on the first: the same" checks.h5 several.h5
+    sed 's/^repeats.*/&\nbackends = ref32/' first.ini >references.ini
+    "$run" --force -o several.h5 references.ini >out 2>err && ! grep -q 'dealt out' out
+    ok $? "on none where references alone are named"
     # What several take at once: 275 MiB each, where 447 are; and a file each, where a disk has room for one process.
     printf '%s\n' '[experiment]' 'name = large' 'repeats = 0' 'checks = parity' 'save = none' 'device = 0, 1' '[trial]' \
         'op = softmax' 'rows = 2000, 2001, 2002' 'columns = 1000' >large.ini
@@ -156,6 +175,9 @@ if [ $emulated = 1 ]; then
         skip "no disk for the workers' files" "a file system cannot be mounted here"
     fi
 else
+    sed 's/^name.*/&\nper_device = 3/' checks.ini >several.ini
+    does "several on each, of none" 0 " 0 failed" "$run" -o several.h5 several.ini
+    same_dumps "several on each, of none: the same" checks.h5 several.h5
     does "no devices" 3 "device = all: there is none" "$run" -o none.h5 checks.all.ini
 fi
 does "all and another" 2 "^-t: device: nothing can stand beside all" "$run" -n -t 'softmax rows=2 device=all,0'
@@ -191,6 +213,8 @@ if [ $mpi = 1 ]; then
         gone rruns$many
         same_dumps "runs by $many ranks: the same" runs.h5 rruns$many.h5
     done
+    sed 's/^name.*/&\nper_device = 3/' checks.ini >several.ini
+    does "several on each by ranks" 2 "per_device = 3: mpirun and srun start a process for each" ranks 2 -o none.h5 several.ini
     ranks 3 -n checks.ini >out 2>err
     [ $? = 0 ] && [ `grep -c '	softmax' out` = 6 ]
     ok $? "a plan is printed once"
@@ -333,6 +357,9 @@ double tanh(double x) { abort(); return x; }' >end.c
             preloaded end.so "$run" -o end.h5 end.ini
         cat out err | grep -q '7 of 8 trials'
         ok $? "the others are made"
+        EMU_DEVICES=2
+        sed 's/^device.*/&\nper_device = 2/' end.ini >ends.ini
+        does "one of two on a device" 4 "worker [0-3] on device [01] is lost: ended by signal 6" preloaded end.so "$run" -o ends.h5 ends.ini
     fi
 
     # ---- interrupted ----

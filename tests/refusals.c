@@ -248,6 +248,14 @@ static void match_faults(void)
     refused("how it is matched",
             "[experiment]\nmeasure = train\nmatch = size\n[trial]\nmixer = none\n",
             "t.ini:3: match = size: not one of none parameters state flops\n");
+    refused("several that are timed", "[experiment]\nmeasure = time\nper_device = 2\n" LINEAR,
+            "t.ini:3: per_device = 2: measure = time times one trial at a time on a device\n");
+    refused(
+        "or grow", "[experiment]\nper_device = 64\nmeasure = crossover\n" LINEAR,
+        "t.ini:2: per_device = 64: measure = crossover times one trial at a time on a device\n");
+    refused("or are timed beside checks", "[experiment]\nper_device = 3\n" LINEAR,
+            "t.ini:2: per_device = 3: repeats = 5 times one trial at a time on a device; set "
+            "repeats = 0\n");
     refused("a key of checks", LINEAR "adjust = rows\n",
             "t.ini:3: adjust: only measure = train makes models equal\n");
     words_refused("a match of words", "train mixer=none match=flops",

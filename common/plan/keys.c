@@ -289,7 +289,8 @@ const struct plan_key experiment_keys[] = {
      "no, yes",
      INTO(experiment, overlap, set_choice), .names = no_yes},
     {"per_device", ONE, "0",
-     "of measure = train: runs side by side on a GPU, 1 to 64; 0: as many as pay",
+     "trials at once on a GPU, 1 to 64: runs of training, 0: as many as pay; or checks with "
+     "repeats = 0, a process each, 0: one",
      INTO(experiment, per_device, set_whole), .min = 0, .max = 64},
     {.name = NULL},
 };

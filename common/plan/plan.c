@@ -135,6 +135,25 @@ static void only_parity(struct plan *p, const struct ini_section *s)
     p->x->checks = checks ? p->x->checks & CHECK_PARITY : CHECK_PARITY;
 }
 
+/* Nothing else runs on a device while something is timed there. */
+static void only_untimed(struct plan *p, const struct ini_section *s)
+{
+    const struct experiment *x = p->x;
+    const struct ini_entry *e = s ? section_entry(s, "per_device") : NULL;
+
+    if (!e || x->per_device < 2 || x->measure == MEASURE_TRAIN)
+        return;
+    if (x->measure != MEASURE_CHECK)
+        plan_fault(p, e->line,
+                   "per_device = %d: measure = %s times one trial at a time on a device",
+                   x->per_device, measure_names[x->measure]);
+    else if (x->repeats)
+        plan_fault(p, e->line,
+                   "per_device = %d: repeats = %d times one trial at a time on a device; set "
+                   "repeats = 0",
+                   x->per_device, x->repeats);
+}
+
 /* s may be NULL: there is none. */
 static void read_experiment(struct plan *p, const struct ini_section *s)
 {
@@ -163,6 +182,7 @@ static void read_experiment(struct plan *p, const struct ini_section *s)
         only_times(p, s);
     if (p->x->judge == JUDGE_SAMPLED)
         only_parity(p, s);
+    only_untimed(p, s);
     if (!p->x->output[0])
         output_after(p, s && section_entry(s, "name") != NULL);
 }

@@ -167,11 +167,11 @@ struct experiment {
     enum save save;
     int compress;
     char baseline[64],
-        compare[512];   /* of training: names of variants, as variants.h has it; or "" */
-    double margin;      /* equal within it */
-    int overlap;        /* inputs are copied to the device while the references run */
-    int per_device;     /* runs of training side by side on a GPU; 0: as many as pay */
-    int match;          /* of training: an enum match, match.h */
+        compare[512]; /* of training: names of variants, as variants.h has it; or "" */
+    double margin;    /* equal within it */
+    int overlap;      /* inputs are copied to the device while the references run */
+    int per_device;   /* runs of training, or checks, at once on a GPU; 0: as many as pay, or one */
+    int match;        /* of training: an enum match, match.h */
     char reference[64]; /* what the others are made equal to; "": the baseline */
     char *text;         /* the ini file, or the words */
     int n;

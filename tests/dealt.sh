@@ -358,7 +358,7 @@ double tanh(double x) { abort(); return x; }' >end.c
         cat out err | grep -q '7 of 8 trials'
         ok $? "the others are made"
         EMU_DEVICES=2
-        sed 's/^device.*/&\nper_device = 2/' end.ini >ends.ini
+        sed 's/^device.*/device = 0, 1\nper_device = 2/' end.ini >ends.ini
         does "one of two on a device" 4 "worker [0-3] on device [01] is lost: ended by signal 6" preloaded end.so "$run" -o ends.h5 ends.ini
     fi
 

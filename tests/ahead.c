@@ -222,7 +222,30 @@ static void ends(const struct backend *b)
     sent_free(&large);
 }
 
-int main(void)
+/* Of the operations that are named, or of all. */
+static void cases(const struct backend *b, int n, char **names)
+{
+    static const struct {
+        const char *op, *words;
+        enum how how;
+    } all[] = {
+        {"silu", "rows=3 dim=1000003", PLAIN},
+        {"silu", "rows=3 dim=1000003", IN_PLACE},
+        {"rmsnorm", "rows=700 columns=900", ADDS},
+        {"dequantise", "dim_out=512 dim_in=8192 format=q8_0", PLAIN},
+        {"embedding", "rows=3000 vocabulary=700 width=300", PLAIN},
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        int wanted = !n;
+        for (int j = 0; j < n; j++)
+            wanted |= strcmp(names[j], all[i].op) == 0;
+        if (wanted)
+            a_case(b, all[i].op, all[i].words, all[i].how);
+    }
+}
+
+int main(int argc, char **argv)
 {
     const struct backend *b;
 
@@ -234,11 +257,7 @@ int main(void)
         }
         const struct call f = {.backend = b, .context = context_of(here(), b)};
         chunks(&f);
-        a_case(b, "silu", "rows=3 dim=1000003", PLAIN);
-        a_case(b, "silu", "rows=3 dim=1000003", IN_PLACE);
-        a_case(b, "rmsnorm", "rows=700 columns=900", ADDS);
-        a_case(b, "dequantise", "dim_out=512 dim_in=8192 format=q8_0", PLAIN);
-        a_case(b, "embedding", "rows=3000 vocabulary=700 width=300", PLAIN);
+        cases(b, argc - 1, argv + 1);
         little_left(b);
         ends(b);
     }

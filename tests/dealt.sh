@@ -202,6 +202,25 @@ for text in 5 x 5d m -1m; do
 done
 does "--until of --random" 2 "^run-ablation: --random takes only" "$run" --until 5m --random 1
 
+# ---- the table of speed-ups ----
+
+if [ $emulated = 1 ] && [ $without = 0 ]; then
+    mkdir table
+    with="mpirun -n"
+    [ $mpi = 1 ] || with=
+    EMU_DEVICES=3 RUN_ABLATION=$run DIR=table MPIRUN=$with sh "$srcdir/experiments/scaling.sh" '1 3' checks.ini >out 2>err
+    [ $? = 0 ] && [ `grep -c '^checks .* % *yes$' out` = $((2 + mpi)) ]
+    ok $? "scaling.sh: equal bits on one device and three, and by ranks"
+    "$PYTHON" -c 'import h5py
+f = h5py.File("table/checks-3.h5", "a")
+f["trial/0002/ref64/y"][0, 0] += 1e-9' >out 2>err &&
+        ! "$PYTHON" "$srcdir/tests/same.py" table/checks-1.h5 table/checks-3.h5 $may_differ >out 2>err
+    ok $? "what it compares them by sees a changed value"
+    RUN_ABLATION=$run DIR=table sh "$srcdir/experiments/scaling.sh" 1 nothing.ini >out 2>err
+    [ $? = 1 ] && grep -q '^nothing: 1: exit status 2: ' err
+    ok $? "scaling.sh of a file that is not there fails"
+fi
+
 # ---- ranks ----
 
 if [ $mpi = 1 ]; then

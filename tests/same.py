@@ -1,5 +1,5 @@
-"""same.py A B [ATTRIBUTE...]: all datasets of the trials in two dumps and their attributes are equal, but for those of speed,
-for the device that ran a trial, and for attributes of these names."""
+"""same.py A B [NAME...]: all datasets of the trials in two dumps and their attributes are equal, but for those of speed,
+for the device that ran a trial, and for attributes and datasets of these names."""
 import sys
 import h5py
 import numpy as np
@@ -7,7 +7,7 @@ import numpy as np
 def contents(name):
     found = {}
     def see(path, x):
-        if path.endswith("speed") or "/speed" in path:
+        if path.endswith("speed") or "/speed" in path or path.split("/")[-1] in other:
             return
         if isinstance(x, h5py.Dataset):
             found[path] = (x.dtype.descr if x.dtype.names else x.dtype, x.shape, x.chunks, x.compression,

@@ -117,7 +117,7 @@ static void rules(void)
     p.seconds = 5.9e-6, p.flops = p.bytes = 1e6;
     advises("less than three launches", &p, "bound by its launch, 2 us of 5.9 us");
     p.seconds = 6.1e-6;
-    advises("more", &p, "memory at 16 %");
+    advises("more, and memory at 16 %", &p, "");
     p.launches.n = 10, p.seconds = 59e-6;
     advises("ten launches", &p, "bound by launches: 10 take 20 us of 59 us");
 
@@ -156,7 +156,7 @@ static void rules_of_flops(void)
     p.half = 1, p.products = p.flops = 1e11, p.seconds = 1.01e-2;
     advises("products slower than FP32 units", &p, "products without tensor cores");
     p.seconds = .99e-2;
-    advises("faster", &p, "FLOPs at 10 %");
+    advises("faster, and FLOPs at 10 %", &p, "");
     p.flops = p.products = 0, p.bytes = 0;
     advises("neither FLOPs nor bytes", &p, "");
 
@@ -165,11 +165,47 @@ static void rules_of_flops(void)
     ok(!*advice(NULL, &p, text), "no ceilings: no advice");
 }
 
+/* What is far from each ceiling is a chain's, where there is one. */
+static void rules_of_chains(void)
+{
+    struct profile p = of_memory();
+
+    p.seconds = 1e-3 / .31;
+    advises("memory at 31 %", &p, "memory at 31 %: wider loads");
+    p.launches.threads = 256;
+    advises("at 31 %, of few warps", &p, "memory at 31 %, occupancy 25 %");
+    p.seconds = 1e-3 / .29;
+    advises("at 29 %, of few warps", &p, "");
+    p.launches = full;
+    advises("at 29 %", &p, "");
+    p.steps = 1000;
+    advises("a chain", &p, "a chain of 1000 steps, 3448 ns each");
+    p.latency = .1;
+    advises("and its latency", &p,
+            "a chain of 1000 steps, 3448 ns each; its operations' latency is 345 ns");
+    p.launches.blocks = 100;
+    advises("before the blocks", &p, "a chain of 1000 steps, 3448 ns each");
+    p.launches.blocks = 265;
+    advises("in two waves", &p,
+            "a chain of 1000 steps, in 2 waves, 1724 ns each; its operations' latency is 345 ns");
+    p.launches = full;
+    p.special = .31;
+    advises("special functions at 31 %", &p, "");
+    p.special = 0, p.seconds = 1e-3 / .31;
+    advises("memory at 31 %, and a chain", &p, "memory at 31 %: wider loads");
+    p.latency = .5;
+    advises("half of the latency", &p, "bound by the chain of dependent operations");
+    p = of_memory();
+    p.bytes = 0, p.flops = 1e9, p.seconds = 1e-3, p.steps = 10;
+    advises("FLOPs at 10 %, and a chain", &p, "a chain of 10 steps, 100000 ns each");
+}
+
 int main(void)
 {
     places();
     launches();
     rules();
     rules_of_flops();
+    rules_of_chains();
     return done();
 }

@@ -11,6 +11,7 @@ static const double GOOD = .8;    /* efficiency that needs no advice */
 static const double LAUNCHES = 3; /* a time below so many launches' is theirs */
 static const double BINDING = .5; /* the fraction of latency, or of special functions, that binds */
 static const double LOW = .5;     /* efficiency of what FLOPs bind */
+static const double FAR = .3;     /* below this fraction of a ceiling, it is not what binds */
 static const double FEW_WARPS = .25; /* occupancy with which latencies are not hidden */
 
 struct profile profile_of(const struct call *f, enum pass p, const struct outcome *out)
@@ -21,6 +22,7 @@ struct profile profile_of(const struct call *f, enum pass p, const struct outcom
                             .bytes = op_bytes(f, p),
                             .products = o->products ? o->products(f, p) : 0,
                             .half = f->backend->type == BF16,
+                            .steps = o->chain ? o->chain(f, p).steps : 0,
                             .launches = out->launches[p]};
 }
 
@@ -61,12 +63,30 @@ double waves_of(const struct launches *l)
     return ratio((double)l->blocks, (double)l->sms * l->blocks_per_sm);
 }
 
+/* Far from each ceiling, step after step: what one takes.  Rows that do not fit at once take their steps in turn. */
+static const char *of_chain(const struct profile *p, char text[ADVICE])
+{
+    const double waves = waves_of(&p->launches) > 1 ? ceil(waves_of(&p->launches)) : 1;
+    const double ns = 1e9 * p->seconds / p->steps;
+    char of_waves[40] = "", latency[60] = "";
+
+    if (waves > 1)
+        snprintf(of_waves, sizeof of_waves, ", in %.0f waves", waves);
+    if (p->latency > 0)
+        snprintf(latency, sizeof latency, "; its operations' latency is %.0f ns", ns * p->latency);
+    snprintf(text, ADVICE, "a chain of %.0f steps%s, %.0f ns each%s", p->steps, of_waves,
+             ns / waves, latency);
+    return text;
+}
+
 /* Bound by memory: more bytes in flight, or fewer. */
 static const char *of_memory(const struct profile *p, double efficiency, char text[ADVICE])
 {
     const double occupancy = occupancy_of(&p->launches);
     char smem[NUMBER_TEXT];
 
+    if (efficiency < FAR)
+        return text;
     if (occupancy < LOW)
         snprintf(text, ADVICE,
                  "memory at %.0f %%, occupancy %.0f %% (%d registers, %s): more loads in flight",
@@ -91,7 +111,7 @@ static const char *of_compute(const struct ceilings *c, const struct profile *p,
                  100 * occupancy, p->launches.registers, number_bytes(p->launches.smem, smem));
     else if (peak_of(c, p) == c->tensor && p->flops < p->seconds * c->fp32)
         snprintf(text, ADVICE, "slower than FP32 units: products without tensor cores?");
-    else
+    else if (efficiency >= FAR)
         snprintf(text, ADVICE, "FLOPs at %.0f %%: instruction mix, divergence or stalls",
                  100 * efficiency);
     return text;
@@ -141,6 +161,8 @@ const char *advice(const struct ceilings *c, const struct profile *p, char text[
     else if (p->latency >= BINDING)
         snprintf(text, ADVICE, "bound by the chain of dependent operations, %.0f %% of its latency",
                  100 * p->latency);
+    else if (p->steps > 0 && !(r.efficiency >= FAR) && !(p->special >= FAR))
+        return of_chain(p, text);
     else if (waves_of(l) < 1)
         return of_blocks(l, text);
     else if (p->special >= BINDING)

@@ -19,6 +19,7 @@ struct profile {
     double products;         /* of the FLOPs */
     int half;                /* has its storage 16 bits? */
     double latency, special; /* the fractions of these ceilings that it reached */
+    double steps;            /* of its chain of dependent operations; 0: it has none */
     struct launches launches;
 };
 struct profile profile_of(const struct call *f, enum pass p, const struct outcome *out);
@@ -35,7 +36,8 @@ double occupancy_of(const struct launches *l);
 double waves_of(const struct launches *l);
 
 /* What binds a pass that reaches less than 80 % of the roofline, and what to try: the first rule that
- * holds.  "" where none does, or nothing is known.  Returns text. */
+ * holds.  Below 30 % of a ceiling that one does not bind: then it is the chain, where there is one.  "" where none holds, or
+ * nothing is known.  Returns text. */
 enum { ADVICE = 160 };
 const char *advice(const struct ceilings *c, const struct profile *p, char text[ADVICE]);
 

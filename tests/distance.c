@@ -10,6 +10,7 @@
 #include "common/base/err.h"
 #include "common/call/values.h"
 #include "common/ops/softmax.h"
+#include "common/report/growth_text.h"
 #include "tests/suite.h"
 
 enum { N = 4 };
@@ -175,9 +176,44 @@ static void unwritten(int (*forward)(const struct call *f), int written, const c
     tensors_free(t);
 }
 
+/* By quarters of the steps: 10 steps are 3, 2, 3 and 2 of them; 2 rows of 3 elements each. */
+static void quarters(void)
+{
+    static const int first[] = {0, 3, 5, 8, 10};
+    double want[10 * 2 * 3], got[10 * 2 * 3];
+    struct quarters g;
+    struct call f;
+
+    if (cases_one(op_find("e74_cell"), "steps=10 batch=2 n_state=3 state=diagonal", &f)) {
+        ok(0, "e74_cell: %s", err_text());
+        return;
+    }
+    f = call_on(&f, &ref64, op_kernel(f.op, &ref64, 0), NULL);
+    const int k = op_arg(f.op, "k"), state = op_arg(f.op, "S0");
+    for (int q = 0; q < QUARTERS; q++)
+        for (int i = first[q] * 6; i < first[q + 1] * 6; i++) {
+            want[i] = i % 2 ? 2 : -2;
+            got[i] = want[i] + ldexp(i % 3 ? 1 : -1, -10 - 3 * q);
+        }
+    int right = growth_of(&f, k, got, want, &g);
+    for (int q = 0; right && q < QUARTERS; q++)
+        right = g.error[q] == ldexp(1, -11 - 3 * q);
+    ok(right, "errors by quarters of the steps");
+    want[0] = got[0] = INFINITY, got[1] = NAN;
+    ok(growth_of(&f, k, got, want, &g) && g.error[0] == ldexp(1, -11),
+       "what is not finite is left out");
+    ok(!growth_of(&f, state, got, want, &g), "a state has no steps");
+    memset(want, 0, sizeof want);
+    ok(!growth_of(&f, k, got, want, &g), "nothing to compare an error with");
+    ok(!cases_one(op_find("e74_cell"), "steps=3 batch=2 n_state=3 state=diagonal", &f) &&
+           !growth_of(&f, k, got, want, &g),
+       "three steps have no quarters");
+}
+
 int main(void)
 {
     distances();
+    quarters();
     measures();
     slices();
     sizes();

@@ -21,6 +21,7 @@
 #include "common/report/counts.h"
 #include "common/report/goal_text.h"
 #include "common/report/group.h"
+#include "common/report/growth_text.h"
 #include "common/report/head.h"
 #include "common/report/power_text.h"
 #include "common/report/report.h"
@@ -475,6 +476,7 @@ static void trial_rows(struct report *p, int i, const struct result *r)
         advice_lines(p, r);
     if (p->verbose)
         verbose_lines(p, r);
+    growth_lines(&p->screen, r, p->verbose);
     declined_lines(p, r);
     if (r->sampled)
         sample_line(p, r);

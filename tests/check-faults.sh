@@ -27,6 +27,7 @@
 #     SAMPLE_SUITES   those for judgement by sample
 #     PROGRAM_SUITES  those for programs
 #     TRAIN_SUITES    those for training
+#     COPY_SUITES     those for copies to a device and back; none: built without CUDA
 #     MATCH_SUITES    those for sizes of models, and for models that are made equal
 #     ABLATION_SUITES those for what runs of training say of each other
 #     RUN_SUITES      those for times and memory: their judgement, the roofline, their tables
@@ -98,6 +99,7 @@ words() {
 operation() {
     op=$(words "$1")
     case $1 in
+    common/call/ahead.c | common/call/transfer.c) return ;;
     */backend.* | common/call/*.c) op=e74_block ;;
     esac
     until grep -x "OP($op)" "$srcdir/common/call/ops.def"; do
@@ -212,6 +214,7 @@ judge() {
     case $file in
     *.cu) suites=$KERNEL_SUITES ;;
     common/call/sample.c | common/judge/*) suites=$SAMPLE_SUITES ;;
+    common/call/ahead.c | common/call/transfer.c) suites=$COPY_SUITES ;;
     common/call/run.c | common/call/cost.c) suites="$SUITES $RUN_SUITES" ;;
     common/train/size.c | common/plan/match.c | common/plan/nearest.c | common/run/training_time.c) suites=$MATCH_SUITES ;;
     common/ablation/* | common/statistics/*) suites=$ABLATION_SUITES ;;

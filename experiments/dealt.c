@@ -180,12 +180,23 @@ static void take_lost(struct table *t, int k, const char *why)
         again(t, h->given[--h->n], why);
 }
 
+/* A signal comes to the workers, too: that they end then is no loss. */
+static void heed_stop(struct table *t)
+{
+    if (t->stopped || !(*t->d.r->stop || t->d.lost))
+        return;
+    t->stopped = 1;
+    t->stopped_at = seconds_now();
+    processes_stop(t->processes);
+}
+
 static int receive_one(struct table *t)
 {
     struct received got;
 
     if (processes_receive(t->processes, LOOK_EACH, &got))
         return t->d.lost = -1;
+    heed_stop(t);
     if (got.what == RECEIVED_LOST)
         take_lost(t, got.member, got.why);
     const struct answer *a = got.message;
@@ -261,11 +272,7 @@ static int lead(struct table *t)
         deal(t);
         show(t);
         receive_one(t);
-        if ((*t->d.r->stop || t->d.lost) && !t->stopped) {
-            t->stopped = 1;
-            t->stopped_at = seconds_now();
-            processes_stop(t->processes);
-        }
+        heed_stop(t);
     } while (goes_on(t));
     end(t);
     worker_files_remove(t->d.r->x);

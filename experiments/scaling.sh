@@ -1,14 +1,23 @@
 #!/bin/sh
 # How much faster several GPUs of one host are than one, and whether they give the same file.
 #     scaling.sh '1 2 4 8' FILE.ini...
-# For each file and count a line: seconds, how many times as fast as one GPU, of what all of them could give at most,
-# and whether all datasets but those of times have the bits of one GPU's.  With MPIRUN='mpirun -n' each count above one
-# runs once more as so many ranks.  RUN_ABLATION is the program; DIR, a folder that is there, keeps the dumps; PYTHON has h5py.
+# For each file, one GPU and each count a line: seconds, how many times as fast as one GPU, of what all of them could give
+# at most, and whether all datasets but those of times have the bits of one GPU's.  With MPIRUN='mpirun -n' each count above
+# one runs once more as so many ranks.  RUN_ABLATION is the program; DIR, a folder that is there, keeps the dumps; PYTHON has
+# h5py.  A copy of each file, with its devices, is beside it while it runs: what it reads is looked for there.
 if [ $# -lt 2 ]; then
-    sed -n '2,6s/^# *//p' "$0" >&2
+    sed -n '2,7s/^# *//p' "$0" >&2
     exit 2
 fi
-run=${RUN_ABLATION:-run-ablation} dir=${DIR:-.} counts=$1
+for count in $1; do
+    case $count in
+    *[!0-9]* | 0*)
+        echo "scaling.sh: '$count': counts of GPUs are whole numbers from 1, with spaces between them" >&2
+        exit 2
+        ;;
+    esac
+done
+run=${RUN_ABLATION:-run-ablation} dir=${DIR:-.} counts="1 $(echo " $1 " | sed 's/ 1 / /g')"
 same=$(dirname "$0")/../tests/same.py
 shift
 
@@ -17,11 +26,25 @@ now() {
     date +%s.%N
 }
 
-# one_of FILE COUNT: the ini with the first COUNT devices.
+# of_devices FILE COUNT: the ini with the first COUNT devices, and no others, however they are written.
 of_devices() {
-    awk -v n="$2" '/^[ \t]*device[ \t]*=/ { next }
+    awk -v n="$2" '
+        function devices(i) {
+            printf "device = 0"
+            for (i = 1; i < n + 0; i++)
+                printf ", %d", i
+            print ""
+        }
+        BEGIN { while ((getline line <ARGV[1]) > 0) has += line ~ /^[ \t]*\[experiment\]/
+            if (!has) {
+                print "[experiment]"
+                devices()
+            } }
+        dropped && /^[ \t]+[^ \t;#]/ && !/=/ { next }
+        { dropped = /^[ \t]*device[ \t]*[=:]/ }
+        dropped { next }
         { print }
-        /^\[experiment\]/ { printf "device = 0"; for (i = 1; i < n; i++) printf ", %d", i; print "" }' "$1"
+        /^[ \t]*\[experiment\]/ { devices() }' "$1"
 }
 
 # timed HOW COUNT COMMAND...: a line of the table, of the dump $dump beside $one, that of one GPU.
@@ -49,13 +72,23 @@ failed=
 printf '%-24s %-14s %9s %9s %10s  %s\n' experiment devices seconds "times one" "of linear" "equal bits"
 for ini in "$@"; do
     name=$(basename "$ini" .ini) alone=
+    if ! [ -r "$ini" ]; then
+        echo "$ini: cannot be read" >&2
+        failed=1
+        continue
+    fi
+    copy=$(dirname "$ini")/$name.scaling-$$.ini
+    trap 'rm -f "$copy"' EXIT
+    trap 'exit 1' HUP INT TERM
     for count in $counts; do
-        of_devices "$ini" "$count" >"$dir/$name-$count.ini"
+        [ -n "$alone" ] || [ "$count" = 1 ] || break
+        of_devices "$ini" "$count" >"$copy" || exit 1
         dump=$dir/$name-$count.h5
-        timed "$count" "$count" "$run" --force -o "$dump" "$dir/$name-$count.ini"
+        timed "$count" "$count" "$run" --force -o "$dump" "$copy"
         [ -n "$MPIRUN" ] && [ "$count" -gt 1 ] || continue
         dump=$dir/$name-mpi-$count.h5
-        timed "mpirun -n $count" "$count" $MPIRUN "$count" "$run" --force -o "$dump" "$dir/$name-$count.ini"
+        timed "mpirun -n $count" "$count" $MPIRUN "$count" "$run" --force -o "$dump" "$copy"
     done
+    rm -f "$copy"
 done
 [ -z "$failed" ]

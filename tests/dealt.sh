@@ -217,8 +217,18 @@ f["trial/0002/ref64/y"][0, 0] += 1e-9' >out 2>err &&
         ! "$PYTHON" "$srcdir/tests/same.py" table/checks-1.h5 table/checks-3.h5 $may_differ >out 2>err
     ok $? "what it compares them by sees a changed value"
     RUN_ABLATION=$run DIR=table sh "$srcdir/experiments/scaling.sh" 1 nothing.ini >out 2>err
-    [ $? = 1 ] && grep -q '^nothing: 1: exit status 2: ' err
+    [ $? = 1 ] && grep -q '^nothing.ini: cannot be read' err
     ok $? "scaling.sh of a file that is not there fails"
+    RUN_ABLATION=$run DIR=table sh "$srcdir/experiments/scaling.sh" '1 x' checks.ini >out 2>err
+    [ $? = 2 ] && grep -q "^scaling.sh: 'x': " err
+    ok $? "a count that is no number"
+    # Without a section of its own, with one that is indented, and with a list of devices over two lines.
+    sed '1,/^repeats/d' checks.ini >table/none.ini
+    sed 's/^name.*/  &\ndevice = 0,\n    1/; s/^\[experiment\]/  &/; s/^repeats.*/&/' checks.ini >table/two.ini
+    EMU_DEVICES=2 RUN_ABLATION=$run DIR=table sh "$srcdir/experiments/scaling.sh" 3 table/none.ini table/two.ini >out 2>err
+    [ $? = 1 ] && [ `grep -c '^\(none\|two\): 3: exit status 3: .*device = 2 cannot be used: there are 2' err` = 2 ] &&
+        [ `grep -c ' 1 .* % *yes$' out` = 2 ] && [ "`ls table/*scaling* 2>/dev/null`" = "" ]
+    ok $? "its devices are the copy's, however the file is written"
 fi
 
 # ---- ranks ----

@@ -35,16 +35,17 @@ of_devices() {
                 printf ", %d", i
             print ""
         }
-        BEGIN { while ((getline line <ARGV[1]) > 0) has += line ~ /^[ \t]*\[experiment\]/
-            if (!has) {
-                print "[experiment]"
-                devices()
-            } }
         dropped && /^[ \t]+[^ \t;#]/ && !/=/ { next }
         { dropped = /^[ \t]*device[ \t]*[=:]/ }
         dropped { next }
         { print }
-        /^[ \t]*\[experiment\]/ { devices() }' "$1"
+        /^[ \t]*\[experiment\]/ { there = 1; devices() }
+        END {
+            if (!there) {
+                print "[experiment]"
+                devices()
+            }
+        }' "$1"
 }
 
 # timed HOW COUNT COMMAND...: a line of the table, of the dump $dump beside $one, that of one GPU.

@@ -57,27 +57,15 @@ static void chunks(const struct call *f)
 
 /* ---- runs ---- */
 
-/* A case, and its results without any thread. */
-struct sent {
-    struct run run;
-    struct tensors *inputs, *want;
-};
-
-static void sent_free(struct sent *k)
-{
-    tensors_free(k->want);
-    tensors_free(k->inputs);
-}
-
 /* Backward adds to the gradients, or forward writes over the input, or none of both. */
 enum how { PLAIN, ADDS, IN_PLACE };
 
-static int sent_new(struct sent *k, const struct backend *b, const char *op, const char *words,
+static int drawn_case(struct drawn *k, const struct backend *b, const char *op, const char *words,
                     enum how how)
 {
     struct call given = {.op = op_find(op)};
 
-    *k = (struct sent){.inputs = NULL};
+    *k = (struct drawn){.inputs = NULL};
     if (!given.op || cases_one(given.op, words, &given))
         return -1;
     if (how == ADDS)
@@ -85,13 +73,7 @@ static int sent_new(struct sent *k, const struct backend *b, const char *op, con
     k->run.call = call_here(&given, b, NULL);
     k->run.call.kernel = impl_choose(&k->run.call, NULL).kernel;
     k->run.call.in_place = how == IN_PLACE;
-    k->inputs = k->run.call.kernel ? tensors_new(&k->run.call) : NULL;
-    if (!k->inputs)
-        return -1;
-    tensors_draw(k->inputs, &k->run.call, 3, 1);
-    tensors_round(k->inputs, &k->run.call);
-    k->want = run_copy(&k->run, k->inputs, NULL);
-    return k->want ? 0 : -1;
+    return k->run.call.kernel ? drawn_run(k) : err_set("%s has no kernel for it", b->name);
 }
 
 /* Equal bits of all values and gradients. */
@@ -128,11 +110,11 @@ static int all_found(struct ahead *a, const struct call *f, const struct tensors
 
 static void a_case(const struct backend *b, const char *op, const char *words, enum how how)
 {
-    struct sent k;
+    struct drawn k;
 
-    if (sent_new(&k, b, op, words, how)) {
+    if (drawn_case(&k, b, op, words, how)) {
         ok(0, "%s on %s: %s", op, b->name, err_text());
-        sent_free(&k);
+        drawn_free(&k);
         return;
     }
     struct run ahead = k.run;
@@ -153,7 +135,7 @@ static void a_case(const struct backend *b, const char *op, const char *words, e
     tensors_free(twice[0]);
     tensors_free(twice[1]);
     tensors_free(after);
-    sent_free(&k);
+    drawn_free(&k);
 }
 
 /* ---- little memory ---- */
@@ -171,13 +153,13 @@ static void little_left(const struct backend *b)
 {
     struct machine small = *b->machine;
     struct backend on_small = *b;
-    struct sent k;
+    struct drawn k;
 
     small.memory.left = left;
     on_small.machine = &small;
-    if (sent_new(&k, b, "silu", "rows=400 dim=1000", PLAIN)) {
+    if (drawn_case(&k, b, "silu", "rows=400 dim=1000", PLAIN)) {
         ok(0, "silu: %s", err_text());
-        sent_free(&k);
+        drawn_free(&k);
         return;
     }
     k.run.call.backend = &on_small;
@@ -194,17 +176,17 @@ static void little_left(const struct backend *b)
     ok(run_reserve(&ahead) && !all_found(ahead.ahead, &k.run.call, k.inputs),
        "%s: less is left: it is given back, and the run refused if that is not enough", b->name);
     ahead_end(ahead.ahead);
-    sent_free(&k);
+    drawn_free(&k);
 }
 
 /* None of what is small; and one that is ended before it is done. */
 static void ends(const struct backend *b)
 {
-    struct sent small, large;
+    struct drawn small, large;
     int ended = 0;
 
-    if (sent_new(&small, b, "silu", "rows=10 dim=100", PLAIN) ||
-        sent_new(&large, b, "silu", "rows=3 dim=1000003", PLAIN)) {
+    if (drawn_case(&small, b, "silu", "rows=10 dim=100", PLAIN) ||
+        drawn_case(&large, b, "silu", "rows=3 dim=1000003", PLAIN)) {
         ok(0, "silu: %s", err_text());
         return;
     }
@@ -218,8 +200,8 @@ static void ends(const struct backend *b)
     ahead_drop(NULL);
     ok(!ahead_find(NULL, &small, F32, 1) && ahead_end(NULL).worked == 0, "%s: none at all",
        b->name);
-    sent_free(&small);
-    sent_free(&large);
+    drawn_free(&small);
+    drawn_free(&large);
 }
 
 /* Of the operations that are named, or of all. */
@@ -237,10 +219,7 @@ static void cases(const struct backend *b, int n, char **names)
     };
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        int wanted = !n;
-        for (int j = 0; j < n; j++)
-            wanted |= strcmp(names[j], all[i].op) == 0;
-        if (wanted)
+        if (named(op_find(all[i].op), n, names))
             a_case(b, all[i].op, all[i].words, all[i].how);
     }
 }
@@ -249,6 +228,8 @@ int main(int argc, char **argv)
 {
     const struct backend *b;
 
+    if (!all_known(argc, argv))
+        return EXIT_FAILURE;
     for (int i = 0; (b = judged_backend(i)); i++) {
         const char *no = backend_unavailable(here(), b);
         if (no) {

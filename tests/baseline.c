@@ -270,12 +270,6 @@ static void devices(void)
 
 static char file[256];
 
-static void no_step(const char *what, void *data)
-{
-    (void)what;
-    (void)data;
-}
-
 /* Write a file of one trial whose times are median and spread. */
 static int write_file(const char *words, double median, double spread)
 {

@@ -13,13 +13,6 @@
 
 enum { HOSTS = 2 };
 
-/* The first case of an operation that a kernel of the backend takes, its inputs, and the results in
- * the process's own context. */
-struct question_of {
-    struct run run;
-    struct tensors *inputs, *want;
-};
-
 static int first_case(const struct call *f, void *data)
 {
     struct call *c = data;
@@ -32,34 +25,23 @@ static int first_case(const struct call *f, void *data)
     return 1;
 }
 
-/* Nonzero after err_set(). */
-static int question_of(struct question_of *q, const struct op *o, const struct backend *b)
+/* The first case of an operation that a kernel of the backend takes, and its results in the process's own
+ * context.  Nonzero after err_set(). */
+static int question_of(struct drawn *q, const struct op *o, const struct backend *b)
 {
-    *q = (struct question_of){.run.call.backend = b};
+    *q = (struct drawn){.run.call.backend = b};
     if (cases_each(o, o->cases, first_case, &q->run.call) < 0)
         return -1;
     if (!q->run.call.kernel)
         return err_set("%s has no case for %s", o->name, b->name);
-    q->inputs = tensors_new(&q->run.call);
-    if (!q->inputs)
-        return -1;
-    tensors_draw(q->inputs, &q->run.call, 1, 1);
-    tensors_round(q->inputs, &q->run.call);
-    q->want = run_copy(&q->run, q->inputs, NULL);
-    return q->want ? 0 : -1;
-}
-
-static void question_of_free(struct question_of *q)
-{
-    tensors_free(q->inputs);
-    tensors_free(q->want);
+    return drawn_run(q);
 }
 
 /* A host thread: all operations in its context, each from another one on. */
 struct host {
     pthread_t thread;
     struct context *x;
-    const struct question_of *q;
+    const struct drawn *q;
     int first;
     int same[N_OPS];
     char why[200]; /* of the last run that failed */
@@ -83,7 +65,7 @@ static void *work(void *data)
 }
 
 /* The hosts at once, one on each of these contexts. */
-static void at_once(const struct question_of *q, const struct backend *b,
+static void at_once(const struct drawn *q, const struct backend *b,
                     struct context *const x[HOSTS], const char *where)
 {
     struct host h[HOSTS] = {0};
@@ -104,7 +86,7 @@ static void at_once(const struct question_of *q, const struct backend *b,
 
 static void judge(const struct backend *b)
 {
-    struct question_of q[N_OPS];
+    struct drawn q[N_OPS];
     const struct device *d = &b->machine->device;
     struct context *x[HOSTS] = {d->open ? d->open(0) : NULL, d->open ? d->open(0) : NULL},
                    *other = NULL;
@@ -125,7 +107,7 @@ static void judge(const struct backend *b)
         skip(err_text(), "%s: contexts on two devices", b->name);
     }
     for (int i = 0; i < N_OPS; i++)
-        question_of_free(&q[i]);
+        drawn_free(&q[i]);
     for (int i = 0; d->close && i < HOSTS; i++)
         d->close(x[i]);
 }

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 #ifdef __GLIBC__
 #include <dlfcn.h>
@@ -66,12 +67,6 @@ static const char WORDS[] = "linear rows=3,4 dim_in=4 dim_out=5 checks=parity re
 static const char FINISHED[] = "finished.h5", UNFINISHED[] = "unfinished.h5";
 static struct experiment plan;
 static struct result results[2];
-
-static void no_step(const char *what, void *data)
-{
-    (void)what;
-    (void)data;
-}
 
 static int write_seed(const char *name, int n)
 {
@@ -487,32 +482,57 @@ static void read_all(void)
 enum where { NOWHERE, OURS, HDF5S };
 static volatile enum where *crashed;
 
-/* The innermost frame that is neither the C library's, nor a sanitizer's, nor
- * this function's own. */
-static enum where innermost(void)
+/* Whose code is at that address?  NOWHERE: no library's, the C library's, or a sanitizer's. */
+static enum where whose(const void *address)
 {
 #ifdef __GLIBC__
     static const char *const others[] = {"libc.", "libc-", "libasan", "libubsan", "libm.", "vdso"};
-    void *frame[64];
-    int n = backtrace(frame, 64);
+    Dl_info at;
+    int other = !dladdr(address, &at) || !at.dli_fname;
 
-    for (int i = 3; i < n; i++) {
-        Dl_info at;
-        int other = 0;
-        if (!dladdr(frame[i], &at) || !at.dli_fname)
-            continue;
-        for (size_t k = 0; k < COUNT(others); k++)
-            other |= strstr(at.dli_fname, others[k]) != NULL;
-        if (!other)
-            return strstr(at.dli_fname, "libhdf5") ? HDF5S : OURS;
-    }
-#endif
+    for (size_t k = 0; !other && k < COUNT(others); k++)
+        other = strstr(at.dli_fname, others[k]) != NULL;
+    return other ? NOWHERE : strstr(at.dli_fname, "libhdf5") ? HDF5S : OURS;
+#else
+    (void)address;
     return OURS;
+#endif
 }
 
-static void on_crash(int number)
+/* The innermost frame that is somebody's, but not this function's own. */
+static enum where innermost(void)
 {
-    *crashed = innermost();
+    enum where found = NOWHERE;
+#ifdef __GLIBC__
+    void *frame[64];
+    const int n = backtrace(frame, 64);
+
+    for (int i = 3; i < n && found == NOWHERE; i++)
+        found = whose(frame[i]);
+#endif
+    return found == NOWHERE ? OURS : found;
+}
+
+/* Of a call of what is no function, as NULL, from which no frames can be followed: who made it.  NOWHERE: it was none. */
+static enum where caller(const ucontext_t *at)
+{
+#if defined __GLIBC__ && defined __x86_64__
+    const greg_t *r = at->uc_mcontext.gregs;
+    Dl_info ignored;
+
+    if (!dladdr((void *)r[REG_RIP], &ignored))
+        return whose(*(void *const *)r[REG_RSP]);
+#endif
+    (void)at;
+    return NOWHERE;
+}
+
+static void on_crash(int number, siginfo_t *info, void *at)
+{
+    const enum where by = number == SIGSEGV ? caller(at) : NOWHERE;
+
+    (void)info;
+    *crashed = by == NOWHERE ? innermost() : by;
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -527,9 +547,10 @@ void __asan_on_error(void)
 static void catch_crashes(void)
 {
     static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPROF, SIGALRM};
+    const struct sigaction how = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO};
     const struct itimerval busy = {.it_value = {.tv_sec = SECONDS}};
     for (size_t i = 0; i < COUNT(signals); i++)
-        signal(signals[i], on_crash);
+        sigaction(signals[i], &how, NULL);
     /* Processor time, since other work may keep it from going on; or else it waits for something. */
     setitimer(ITIMER_PROF, &busy, NULL);
     alarm(PATIENCE);

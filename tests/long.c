@@ -8,12 +8,6 @@
 #include "common/run/trial.h"
 #include "tests/suite.h"
 
-static void no_step(const char *what, void *data)
-{
-    (void)what;
-    (void)data;
-}
-
 /* The growth of each result's error, on a comment line; the largest error of a quarter over the smallest. */
 static double growth(const struct result *r, const struct ran *ran)
 {
@@ -22,20 +16,16 @@ static double growth(const struct result *r, const struct ran *ran)
     FOR_RESULTS (&ran->call, i, grad) {
         struct quarters q;
         char name[TENSOR_TEXT];
-        double least = INFINITY, largest = 0;
         if (ran->call.op->arg[i].flags & SAVED ||
             !growth_of(&ran->call, i, tensors_values(ran->t, i, grad),
                        tensors_values(r->ran[ORACLE].t, i, grad), &q))
             continue;
         tensor_name(ran->call.op, i, grad, name);
         printf("# %s %s %s:", ran_name(ran), ran->call.kernel->name, name);
-        for (int k = 0; k < QUARTERS; k++) {
+        for (int k = 0; k < QUARTERS; k++)
             printf(" %.2e", q.error[k]);
-            least = fmin(least, q.error[k]);
-            largest = fmax(largest, q.error[k]);
-        }
         puts("");
-        most = fmax(most, largest / least);
+        most = fmax(most, growth_spread(&q));
     }
     return most;
 }

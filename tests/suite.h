@@ -128,6 +128,30 @@ static inline void question_free(struct question *q)
     truth_free(&q->truth);
 }
 
+/* A run, drawn inputs, and its results. */
+struct drawn {
+    struct run run;
+    struct tensors *inputs, *want;
+};
+
+/* d->run is there.  Nonzero after err_set(); it must be freed in any case. */
+static inline int drawn_run(struct drawn *d)
+{
+    d->inputs = tensors_new(&d->run.call);
+    if (!d->inputs)
+        return -1;
+    tensors_draw(d->inputs, &d->run.call, 1, 1);
+    tensors_round(d->inputs, &d->run.call);
+    d->want = run_copy(&d->run, d->inputs, NULL);
+    return d->want ? 0 : -1;
+}
+
+static inline void drawn_free(struct drawn *d)
+{
+    tensors_free(d->inputs);
+    tensors_free(d->want);
+}
+
 /* Arithmetic operations of both passes. */
 static inline double work_of(const struct call *f)
 {

@@ -19,12 +19,6 @@
 
 static char whole[80], alone[96];
 
-static void no_step(const char *what, void *data)
-{
-    (void)what;
-    (void)data;
-}
-
 /* ---- the same content ---- */
 
 /* Two files, and how many of each kind were compared. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/base/err.h"
+#include "common/base/largest.h"
 #include "common/base/limits.h"
 #include "common/call/run.h"
 #include "common/plan/memory.h"
@@ -49,16 +50,9 @@ double memory_of_trial(const struct experiment *x, const struct trial *t, double
     return host + (double)op_memory(&oracle) + (double)op_memory(&yard);
 }
 
-/* The larger first. */
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x < y) - (x > y);
-}
-
 double memory_of_largest(const struct experiment *x, int n)
 {
-    double *bytes = malloc((x->n + 1) * sizeof *bytes), sum = 0;
+    double *bytes = malloc((x->n + 1) * sizeof *bytes);
 
     if (!bytes)
         return err_set("no memory for %d trials", x->n);
@@ -67,9 +61,7 @@ double memory_of_largest(const struct experiment *x, int n)
                            !training_difference(&x->trial[i - 1], &x->trial[i])
                        ? bytes[i - 1]
                        : memory_of_trial(x, &x->trial[i], INFINITY);
-    qsort(bytes, x->n, sizeof *bytes, by_size);
-    for (int i = 0; i < n && i < x->n; i++)
-        sum += bytes[i];
+    const double sum = largest_sum(bytes, x->n, n);
     free(bytes);
     return sum;
 }

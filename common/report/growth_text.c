@@ -6,7 +6,7 @@
 
 #include "common/report/growth_text.h"
 
-/* The elements of a tensor that are of one step, and how often the steps come: element i is of step i / inner % steps. */
+/* The steps of a tensor, each of `inner` elements at a time, again and again until all n have come. */
 struct steps {
     int64_t steps, inner, n;
 };
@@ -32,14 +32,16 @@ int growth_of(const struct call *f, int arg, const double *got, const double *wa
 
     if (!steps_of(f, arg, &s))
         return 0;
-    for (int64_t i = 0; i < s.n; i++) {
-        const int quarter = (int)(i / s.inner % s.steps * QUARTERS / s.steps);
-        if (!isfinite(want[i]) || !isfinite(got[i]))
-            continue;
-        errors[quarter] += (got[i] - want[i]) * (got[i] - want[i]);
-        all += want[i] * want[i];
-        count[quarter]++;
-        finite++;
+    for (int64_t first = 0, step = 0; first < s.n; first += s.inner, step++) {
+        const int quarter = (int)(step % s.steps * QUARTERS / s.steps);
+        for (int64_t i = first; i < first + s.inner; i++) {
+            if (!isfinite(want[i]) || !isfinite(got[i]))
+                continue;
+            errors[quarter] += (got[i] - want[i]) * (got[i] - want[i]);
+            all += want[i] * want[i];
+            count[quarter]++;
+            finite++;
+        }
     }
     for (int q = 0; q < QUARTERS; q++)
         to->error[q] =
@@ -47,14 +49,13 @@ int growth_of(const struct call *f, int arg, const double *got, const double *wa
     return all > 0;
 }
 
-/* The largest over the smallest, where both are errors. */
-static double spread(const struct quarters *g)
+double growth_spread(const struct quarters *q)
 {
     double least = INFINITY, most = 0;
 
-    for (int q = 0; q < QUARTERS; q++) {
-        least = fmin(least, g->error[q]);
-        most = fmax(most, g->error[q]);
+    for (int i = 0; i < QUARTERS; i++) {
+        least = fmin(least, q->error[i]);
+        most = fmax(most, q->error[i]);
     }
     return least > 0 ? most / least : most > 0 ? INFINITY : 1;
 }
@@ -93,7 +94,7 @@ static void of_run(const struct screen *s, const struct result *r, const struct 
             continue;
         if (all)
             print(s, ran, &n);
-        else if (most.arg < 0 || spread(&n.growth) > spread(&most.growth))
+        else if (most.arg < 0 || growth_spread(&n.growth) > growth_spread(&most.growth))
             most = n;
     }
     if (most.arg >= 0)

@@ -16,6 +16,9 @@ struct quarters {
 int growth_of(const struct call *f, int arg, const double *got, const double *want,
               struct quarters *to);
 
+/* The largest error of a quarter over the smallest; 1 where there is none. */
+double growth_spread(const struct quarters *q);
+
 /* A line for each kernel that was compared with the oracle over LONG steps or more: the result whose error differs most
  * from quarter to quarter.  With `all` a line for each result, whatever the number of steps. */
 enum { LONG = 1024 };

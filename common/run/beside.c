@@ -62,12 +62,6 @@ static void note_part(double part, void *data)
     pthread_mutex_unlock(&w->team->lock);
 }
 
-static void no_step(const char *what, void *data)
-{
-    (void)what;
-    (void)data;
-}
-
 /* Its contexts are this thread's from the beginning. */
 static void run(struct worker *w)
 {

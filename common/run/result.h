@@ -59,8 +59,8 @@ struct result {
     char skips[1024];     /* what was skipped and why, one line each */
     struct declined declined[MAX_RAN];
     int n_declined;
-    double copies,
-        hidden; /* seconds of copies to a device and back; those of them that nobody waited for */
+    double copies; /* seconds of those to a device and back, */
+    double hidden; /* and of them those that nobody waited for */
 };
 
 /* The places of the references in a result, and what is known of a trial once both have run. */
@@ -111,6 +111,12 @@ void result_free(struct result *r);
 
 /* Called before each step of a trial: "ref64", "differences", ... */
 typedef void trial_step(const char *what, void *data);
+/* One that shows nothing. */
+static inline void no_step(const char *what, void *data)
+{
+    (void)what;
+    (void)data;
+}
 
 /* The result of a trial whose file does not hold what it should. */
 enum { TRIAL_BAD_INPUT = 2 };

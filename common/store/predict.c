@@ -252,13 +252,6 @@ double predict_dump(const struct experiment *x, struct store *s)
     return sum;
 }
 
-/* The larger first. */
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x < y) - (x > y);
-}
-
 double predict_workers(const struct experiment *x, struct store *s)
 {
     struct store_counts ignored;
@@ -266,12 +259,12 @@ double predict_workers(const struct experiment *x, struct store *s)
     int n = 0, e = bytes ? 0 : err_set("no memory for %d trials", x->n);
 
     for (int i = 0; !e && x->workers && i < x->n; i++)
-        if (!s || !store_has(s, i, &ignored))
-            e = (bytes[n++] = predict_trial(x, i)) < 0;
+        if (!s || !store_has(s, i, &ignored)) {
+            e = (bytes[n] = predict_trial(x, i)) < 0;
+            bytes[n++] += OF_FILE + (double)strlen(x->text) + DUMP_SPARE;
+        }
     if (!e)
-        qsort(bytes, n, sizeof *bytes, by_size);
-    for (int i = 0; !e && i < n && i < x->workers; i++)
-        sum += bytes[i] + OF_FILE + (double)strlen(x->text) + DUMP_SPARE;
+        sum = largest_sum(bytes, n, x->workers);
     free(bytes);
     return e ? -1 : sum;
 }

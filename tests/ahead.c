@@ -61,7 +61,7 @@ static void chunks(const struct call *f)
 enum how { PLAIN, ADDS, IN_PLACE };
 
 static int drawn_case(struct drawn *k, const struct backend *b, const char *op, const char *words,
-                    enum how how)
+                      enum how how)
 {
     struct call given = {.op = op_find(op)};
 

@@ -65,8 +65,8 @@ static void *work(void *data)
 }
 
 /* The hosts at once, one on each of these contexts. */
-static void at_once(const struct drawn *q, const struct backend *b,
-                    struct context *const x[HOSTS], const char *where)
+static void at_once(const struct drawn *q, const struct backend *b, struct context *const x[HOSTS],
+                    const char *where)
 {
     struct host h[HOSTS] = {0};
     int started = 0;

@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 
 #include "common/base/err.h"
+#include "common/base/largest.h"
 #include "common/base/file.h"
 #include "common/base/number.h"
 #include "common/plan/training.h"
